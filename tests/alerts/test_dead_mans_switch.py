@@ -10,8 +10,8 @@ from noonday.drivers.sql.alerts import SqlAlerts
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.sessions import SqliteSessions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
-from noonday.intake.waiting import Waiting
-from noonday.model.alert import Alert, AlertFilter, AlertKind, AlertState, Observation, Slow
+from noonday.intake.blockers import BlockerFinder
+from noonday.model.alert import Alert, AlertFilter, AlertKind, AlertState, Observation, SlowRun
 from noonday.model.errors import StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
@@ -62,8 +62,10 @@ def watcher(store: SqliteStore) -> DeadMansSwitch:
 
 
 def watching(store: SqliteStore, tokens: MemoryTokens | None = None) -> DeadMansSwitch:
-    waiting = Waiting(store.query_store, store.settings_store, store.workload, tokens or MemoryTokens(), ManualClock())
-    lateness = Lateness(store.query_store, store.settings_store, waiting)
+    blockers = BlockerFinder(
+        store.query_store, store.settings_store, store.workload, tokens or MemoryTokens(), ManualClock()
+    )
+    lateness = Lateness(store.query_store, store.settings_store, blockers)
     return DeadMansSwitch(store.alerts, lateness, late_after_ms=GRACE, slow_after_ms=MINUTE)
 
 
@@ -72,10 +74,10 @@ class FailingAlerts(SqlAlerts):
 
     is_unavailable = True
 
-    async def take_in(self, observations: Sequence[Observation]) -> int:
+    async def record(self, observations: Sequence[Observation]) -> int:
         if self.is_unavailable:
             raise StoreUnavailable("unavailable")
-        return await super().take_in(observations)
+        return await super().record(observations)
 
 
 async def alerts(store: SqliteStore, tenant: TenantId = TENANT) -> list[Alert]:
@@ -286,7 +288,7 @@ async def test_run_below_the_minimum_duration_is_not_slow(
 
 @pytest.mark.parametrize(("successes", "expected"), [(4, False), (5, True)])
 def test_run_is_slow_only_after_five_successes(successes: int, expected: bool) -> None:
-    run = Slow(TENANT, "job", "execution", POOL, NOW_MS, successes, 1_000)
+    run = SlowRun(TENANT, "job", "execution", POOL, NOW_MS, successes, 1_000)
     assert is_slow(run, NOW_MS + HOUR) is expected
 
 

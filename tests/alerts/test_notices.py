@@ -24,7 +24,7 @@ from noonday.model.errors import BadKey, QuotaExceeded, StoreUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import Job, Target
-from noonday.model.notice import USUAL_KINDS, ChannelType, Note, Open, Preference, Recipient
+from noonday.model.notice import USUAL_KINDS, ChannelType, OpenNotice, Preference, Recipient, SelectedEvent
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import TenantSettings
 from tests.api.engine import Backstage
@@ -46,11 +46,13 @@ class CrashingNotices(SqlNotices):
 
     crash_before: str = ""
 
-    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
-        self._crash("take_in")
-        return await super().take_in(events, notes, notices)
+    async def collect(
+        self, events: Sequence[int], selected: Sequence[SelectedEvent], notices: Sequence[OpenNotice]
+    ) -> int:
+        self._crash("collect")
+        return await super().collect(events, selected, notices)
 
-    async def close_due(self, now_ms: int, limit: int) -> list[Open]:
+    async def close_due(self, now_ms: int, limit: int) -> list[OpenNotice]:
         self._crash("close_due")
         closed = await super().close_due(now_ms, limit)
         self._crash("post")
@@ -102,7 +104,7 @@ class Stage:
 
     async def observe(self, *abouts: str, kind: AlertKind = AlertKind.EXHAUSTED, tenant: TenantId = TENANT) -> None:
         at_ms = self.clock.now_ms()
-        await self.store.alerts.take_in(
+        await self.store.alerts.record(
             [Observation(kind, tenant, about, f"{about} is broken", at_ms, endpoint=about) for about in abouts]
         )
 
@@ -240,7 +242,7 @@ async def test_preference_disabled_within_the_window_sends_nothing(stage: Stage)
     assert await stage.notices.close_due(stage.clock.now_ms(), 10) == []
 
 
-@pytest.mark.parametrize("step", ["take_in", "close_due", "post", "drop"])
+@pytest.mark.parametrize("step", ["collect", "close_due", "post", "drop"])
 async def test_crash_at_any_step_sends_exactly_one_message(stage: Stage, step: str) -> None:
     await stage.put(digest_ms=0)
     await stage.observe("https://a")

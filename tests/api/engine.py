@@ -31,9 +31,9 @@ from noonday.model.message import Beat, Hello
 from noonday.model.notice import ChannelType
 from noonday.model.recording import Checkpoint
 from noonday.model.view import PoolSettings
-from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
-from noonday.runtime.aside import ThreadAside
+from noonday.ports.offload import Offload
+from noonday.runtime.offload import ThreadOffload
 from noonday.runtime.tracing import Tracing
 from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.tasks.endpoints import EndpointService
@@ -117,7 +117,7 @@ class Backstage:
     pulse: Pulse = field(default_factory=Pulse)
 
     @classmethod
-    def make(cls, aside: Aside | None = None) -> "Backstage":
+    def make(cls, offload: Offload | None = None) -> "Backstage":
         store, clock, keyring = open_store(MEMORY, FileOptions(), lead_ms=0), StandingClock(), Keyring.generate()
         signals = ShakySignals()
         services = intake_services(
@@ -128,7 +128,7 @@ class Backstage:
             index=MemoryHotIndex(0),
             signals=signals,
             tokens=MemoryTokens(),
-            aside=aside or ThreadAside(),
+            offload=offload or ThreadOffload(),
             clock=clock,
             keyring=keyring,
             limits=Sizes(),

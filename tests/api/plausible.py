@@ -9,10 +9,17 @@ from uuid import uuid4
 import schemathesis
 from hypothesis import strategies as st
 
-from noonday.model import cron
+from noonday.model import cron_parsing
 from noonday.tasks import phrases
 
-CRONS = ("0 3 * * *", "*/5 * * * *", "0 0 9-17 * * MON-FRI", "15,45 8 L * *", "0 12 * JAN-MAR 5#2", *cron.ALIASES)
+CRONS = (
+    "0 3 * * *",
+    "*/5 * * * *",
+    "0 0 9-17 * * MON-FRI",
+    "15,45 8 L * *",
+    "0 12 * JAN-MAR 5#2",
+    *cron_parsing.ALIASES,
+)
 
 
 URL = "https://api.example.com/reports"

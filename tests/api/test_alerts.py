@@ -24,7 +24,7 @@ async def raise_one(backstage: Backstage, about: str = "", **said: Any) -> str:
     """The id of the job that it is about."""
     name = about or job().id
     given = {"kind": AlertKind.FAILED, "tenant": TenantId("acme"), "message": "answered 503", "at_ms": NOON_MS, **said}
-    await backstage.store.alerts.take_in([Observation(about=name, job_id=name, **given)])
+    await backstage.store.alerts.record([Observation(about=name, job_id=name, **given)])
     return name
 
 
@@ -130,7 +130,7 @@ async def test_more_than_a_step_are_acknowledged(client: Client, backstage: Back
         )
         for n in range(1_100)
     ]
-    await backstage.store.alerts.take_in(seen)
+    await backstage.store.alerts.record(seen)
     assert (await client.get("/v1/alerts")).json["unread"] == 1_000
     assert (await ask(client, "/v1/alerts/acknowledge", {})).json == {"acknowledged": 1_100}
 

@@ -7,7 +7,7 @@ import pytest
 
 from noonday.api.limits import ApiLimits
 from noonday.model.errors import Busy
-from noonday.ports.aside import Aside, MayGoOn
+from noonday.ports.offload import MayContinue, Offload
 from tests.api.asgi import Client
 from tests.api.engine import Backstage
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 RARE = {"schedule": "30 2 29 2 */7", "timezone": "Europe/Berlin"}
 
 
-class Steps(Aside):
+class Steps(Offload):
     """Allows so many steps."""
 
     def __init__(self, most: int) -> None:
         self.most = most
 
-    async def run(self, work: Callable[[MayGoOn], T]) -> T:
+    async def run(self, work: Callable[[MayContinue], T]) -> T:
         if not self.most:
             raise Busy("too much")
         left = iter([True] * self.most)

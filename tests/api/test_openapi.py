@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from noonday.api.app import ROUTES
 from noonday.api.cron_pattern import CRON
 from noonday.api.openapi import document
-from noonday.model import cron, schedule
+from noonday.model import cron_parsing, zones
 from noonday.model.errors import InvalidInput
 from noonday.model.job import JobSpec, JobType, check
 from tests.api.asgi import Client
@@ -198,7 +198,7 @@ async def test_the_examples_of_the_document_are_accepted(client: Client):
 
 def test_documented_time_zones_are_the_known_ones():
     for name in COMPONENTS["TimeZone"]["enum"]:
-        assert schedule.zone(name).key == name
+        assert zones.zone(name).key == name
 
 
 PATTERN = jsonschema_rs.Draft202012Validator({"type": "string", "pattern": CRON})
@@ -208,17 +208,17 @@ FIELD_TEXT = st.text("0123456789*-/,#LWlwMONsunjan", min_size=1, max_size=5)
 @given(st.lists(FIELD_TEXT, min_size=4, max_size=7).map(" ".join))
 def test_cron_pattern_matches_every_parsable_expression(text: str):
     try:
-        cron.parse(text)
+        cron_parsing.parse(text)
     except InvalidInput:
         return
     assert PATTERN.is_valid(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["0 3 * * *", "0 0 3 * * MON-FRI", "*/5 0-23/2 L,15 jan 5#2", "0 0 LW * friL", *cron.ALIASES]
+    "text", ["0 3 * * *", "0 0 3 * * MON-FRI", "*/5 0-23/2 L,15 jan 5#2", "0 0 LW * friL", *cron_parsing.ALIASES]
 )
 def test_cron_pattern_matches_the_whole_dialect(text: str):
-    cron.parse(text)
+    cron_parsing.parse(text)
     assert PATTERN.is_valid(text)
 
 

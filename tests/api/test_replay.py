@@ -3,14 +3,14 @@ from starlette.applications import Starlette
 from noonday.api.context import RequestContext
 from noonday.api.operations import resources
 from noonday.api.routing import Route
-from noonday.intake.idempotency import Answered
+from noonday.intake.idempotency import AlreadyAnswered
 from noonday.model.view import JobView
 from tests.api.asgi import Client
 from tests.api.engine import Backstage
 
 
 async def fail_as_before(_context: RequestContext) -> JobView:
-    raise Answered(409, b'{"type": "https://noonday.dev/problems/conflict"}')
+    raise AlreadyAnswered(409, b'{"type": "https://noonday.dev/problems/conflict"}')
 
 
 async def test_stored_problem_is_replayed_as_a_problem(backstage: Backstage):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from noonday.cli.replaying import LONGEST_ID, ReplayLimits, check_id, check_period, default_id
-from noonday.cli.server.replaying_jobs import Made
+from noonday.cli.server.replaying_jobs import ReplayProgress
 from noonday.crypto.keyring import Keyring
 from noonday.intake.presenters import Presenter
 from noonday.model.errors import Conflict, InvalidInput
@@ -22,14 +22,14 @@ async def dead(name: str) -> ExecutionView | None:
     return PRESENTER.execution(execution(state=State.DEAD))
 
 
-def limits_of(made: Made, *, most_failures: int = 0, rate: float = 1000) -> ReplayLimits:
+def limits_of(made: ReplayProgress, *, most_failures: int = 0, rate: float = 1000) -> ReplayLimits:
     return ReplayLimits(
         made, dead, rate=rate, most_failures=most_failures, remaining="Created jobs", clock=ManualClock()
     )
 
 
 async def test_failed_executions_are_counted_in_the_result() -> None:
-    made = Made()
+    made = ReplayProgress()
     limits = limits_of(made)
     limits.watch("one")
     limits.watch("two")
@@ -38,7 +38,7 @@ async def test_failed_executions_are_counted_in_the_result() -> None:
 
 
 async def test_replay_stops_when_more_fail_than_allowed() -> None:
-    made = Made(created=1)
+    made = ReplayProgress(created=1)
     limits = limits_of(made)
     limits.watch("one")
     with pytest.raises(Conflict) as stopped:
@@ -48,14 +48,14 @@ async def test_replay_stops_when_more_fail_than_allowed() -> None:
 
 
 async def test_replay_continues_while_failures_are_within_the_limit() -> None:
-    limits = limits_of(Made(), most_failures=1)
+    limits = limits_of(ReplayProgress(), most_failures=1)
     limits.watch("one")
     await limits.after_batch(lambda asked_for, failed: None)
     limits.refuse_if_stopped()
 
 
 async def test_progress_is_reported_before_a_replay_stops() -> None:
-    reported, limits = [], limits_of(Made(created=3))
+    reported, limits = [], limits_of(ReplayProgress(created=3))
     limits.watch("one")
     with pytest.raises(Conflict):
         await limits.after_batch(lambda asked_for, failed: reported.append((asked_for, failed)))
@@ -63,7 +63,7 @@ async def test_progress_is_reported_before_a_replay_stops() -> None:
 
 
 async def test_rate_ignores_what_was_sent_before_the_replay_began() -> None:
-    made = Made(created=1_000_000)
+    made = ReplayProgress(created=1_000_000)
     limits = limits_of(made, rate=1)
     limits.begin()
     await limits.after_batch(lambda asked_for, failed: None)

@@ -146,7 +146,7 @@ async def test_an_incident_is_taken_in_once_however_many_take_it(
     await crank.settle(report(first, Outcome.FAILED, failure=failure()))
     (incident,) = await executions.incidents(9)
     seen = observation(one, AlertKind.EXHAUSTED, incident=incident.id, execution_id=first.execution_id)
-    opened = await asyncio.gather(*(alerts.take_in([seen]) for _ in range(4)))
+    opened = await asyncio.gather(*(alerts.record([seen]) for _ in range(4)))
     assert sorted(opened) == [0, 0, 0, 1]
     assert (await the_one(alerts)).count == 1
     assert await told(alerts) == [("EXHAUSTED", one.id, 1)]
@@ -159,7 +159,7 @@ async def test_an_incident_is_taken_in_once_however_many_take_it(
 async def test_an_alert_knows_its_job(crank: Crank, alerts: Alerts) -> None:
     one = job(spec(name="import", target=Target(POOL, HANDLER, endpoint="https://a.example:443")))
     await crank.add(one)
-    assert await alerts.take_in([observation(one, execution_id="x")]) == 1
+    assert await alerts.record([observation(one, execution_id="x")]) == 1
     alert = await the_one(alerts)
     assert (alert.kind, alert.about, alert.job_id, alert.job_name) == (AlertKind.FAILED, one.id, one.id, "import")
     assert (alert.pool, alert.endpoint, alert.execution_id) == (POOL, "https://a.example:443", "x")
@@ -171,8 +171,8 @@ async def test_an_alert_knows_its_job(crank: Crank, alerts: Alerts) -> None:
 
 async def test_more_of_the_same_only_count(alerts: Alerts) -> None:
     one = job()
-    await alerts.take_in([observation(one), observation(one, at_ms=NOW_MS + 1)])
-    assert await alerts.take_in([observation(one, at_ms=NOW_MS + 5, message="disk full", execution_id="y")]) == 0
+    await alerts.record([observation(one), observation(one, at_ms=NOW_MS + 1)])
+    assert await alerts.record([observation(one, at_ms=NOW_MS + 5, message="disk full", execution_id="y")]) == 0
     alert = await the_one(alerts)
     assert (alert.count, alert.first_ms, alert.last_ms) == (3, NOW_MS, NOW_MS + 5)
     assert (alert.message, alert.execution_id) == ("disk full", "y")
@@ -181,8 +181,8 @@ async def test_more_of_the_same_only_count(alerts: Alerts) -> None:
 
 async def test_each_dead_letter_is_told_of(alerts: Alerts) -> None:
     one = job()
-    await alerts.take_in([observation(one, AlertKind.EXHAUSTED, execution_id="a")])
-    await alerts.take_in([observation(one, AlertKind.EXHAUSTED, execution_id=name) for name in ("b", "c")])
+    await alerts.record([observation(one, AlertKind.EXHAUSTED, execution_id="a")])
+    await alerts.record([observation(one, AlertKind.EXHAUSTED, execution_id=name) for name in ("b", "c")])
     assert [each.execution_id for each in await alerts.events(9)] == ["a", "b", "c"]
     assert {each.alert_id for each in await alerts.events(9)} == {(await the_one(alerts)).id}
     assert [each.execution_id for each in await alerts.events(2)] == ["a", "b"]
@@ -190,7 +190,7 @@ async def test_each_dead_letter_is_told_of(alerts: Alerts) -> None:
 
 async def test_an_endpoint_that_is_disabled_again_is_told_of_again(alerts: Alerts) -> None:
     for at in range(2):
-        await alerts.take_in([observation("https://a.example:443", AlertKind.DISABLED, job_id="", at_ms=NOW_MS + at)])
+        await alerts.record([observation("https://a.example:443", AlertKind.DISABLED, job_id="", at_ms=NOW_MS + at)])
     assert (await the_one(alerts)).count == 2
     assert await told(alerts) == [("DISABLED", "", 1)] * 2
 
@@ -198,14 +198,14 @@ async def test_an_endpoint_that_is_disabled_again_is_told_of_again(alerts: Alert
 async def test_kinds_jobs_and_tenants_have_alerts_of_their_own(alerts: Alerts) -> None:
     one, two = job(), job()
     seen = [observation(one), observation(one, AlertKind.SLOW), observation(two), observation(one, tenant=OTHER)]
-    assert await alerts.take_in(seen) == 4
+    assert await alerts.record(seen) == 4
     assert len(await all_of(alerts)) == 3
     assert len(await all_of(alerts, tenant=OTHER)) == 1
 
 
 async def test_an_endpoint_can_have_an_alert(alerts: Alerts) -> None:
     seen = observation("https://a.example:443", AlertKind.DISABLED, job_id="", endpoint="https://a.example:443")
-    await alerts.take_in([seen])
+    await alerts.record([seen])
     alert = await the_one(alerts)
     assert (alert.about, alert.job_id, alert.endpoint, alert.pool) == (seen.about, "", seen.about, "")
     assert await recover(alerts) == 0
@@ -213,9 +213,9 @@ async def test_an_endpoint_can_have_an_alert(alerts: Alerts) -> None:
 
 async def test_an_acknowledged_alert_that_recurs_is_opened_anew(alerts: Alerts) -> None:
     one = job()
-    await alerts.take_in([observation(one)])
+    await alerts.record([observation(one)])
     assert await acknowledge(alerts, (await the_one(alerts)).id) == 1
-    assert await alerts.take_in([observation(one, at_ms=NOW_MS + 9)]) == 1
+    assert await alerts.record([observation(one, at_ms=NOW_MS + 9)]) == 1
     newest, oldest = await all_of(alerts)
     assert (newest.status, newest.count, oldest.status) == (AlertState.OPEN, 1, AlertState.ACKNOWLEDGED)
     assert await told(alerts) == [("FAILED", one.id, 1)] * 2
@@ -225,19 +225,19 @@ async def test_what_lasts_is_taken_in_once_for_each_occasion(alerts: Alerts) -> 
     one = job()
     early, later = (observation(one, AlertKind.MISSED, dedup_key=name) for name in ("001", "002"))
     for seen in (early, early, later, early, later):
-        await alerts.take_in([seen])
+        await alerts.record([seen])
     alert = await the_one(alerts)
     assert alert.count == 2
     await acknowledge(alerts, alert.id)
-    assert await alerts.take_in([early, later]) == 0
-    assert await alerts.take_in([observation(one, AlertKind.MISSED, dedup_key="003", at_ms=NOW_MS + 1)]) == 1
+    assert await alerts.record([early, later]) == 0
+    assert await alerts.record([observation(one, AlertKind.MISSED, dedup_key="003", at_ms=NOW_MS + 1)]) == 1
 
 
 async def test_what_happened_counts_beside_what_lasts(alerts: Alerts) -> None:
     one = job()
     lasting = observation(one, AlertKind.MISSED, dedup_key="001")
     for seen in (lasting, observation(one, AlertKind.MISSED), lasting):
-        await alerts.take_in([seen])
+        await alerts.record([seen])
     assert (await the_one(alerts)).count == 2
 
 
@@ -248,7 +248,7 @@ async def test_an_alert_recovers_when_its_job_succeeds_later(crank: Crank, alert
     one = job(every(60, name="import"))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await alerts.take_in([observation(one, at_ms=NOW_MS + 2), observation(one, AlertKind.EXHAUSTED, at_ms=NOW_MS + 2)])
+    await alerts.record([observation(one, at_ms=NOW_MS + 2), observation(one, AlertKind.EXHAUSTED, at_ms=NOW_MS + 2)])
     assert await recover(alerts) == 0
     await crank.settle(report(dispatch, Outcome.SUCCEEDED, ended_ms=NOW_MS + 1))
     assert await recover(alerts) == 0, "it had succeeded before it failed"
@@ -268,7 +268,7 @@ async def test_an_execution_that_succeeds_in_the_end_has_recovered_whatever_its_
     crank: Crank, alerts: Alerts
 ) -> None:
     one, first = await fired(crank, TWICE)
-    await alerts.take_in([observation(one, at_ms=NOW_MS + HOUR, execution_id=first.execution_id)])
+    await alerts.record([observation(one, at_ms=NOW_MS + HOUR, execution_id=first.execution_id)])
     await crank.settle(report(first, Outcome.FAILED, failure=failure()))
     assert await recover(alerts) == 0
     again = await crank.fire_one(at_ms=crank.now_ms + MINUTE)
@@ -281,7 +281,7 @@ async def test_an_acknowledged_alert_recovers_too_and_a_recovered_one_is_still_u
 ) -> None:
     for acknowledged in (True, False):
         one, first = await fired(crank)
-        await alerts.take_in([observation(one, execution_id=first.execution_id)])
+        await alerts.record([observation(one, execution_id=first.execution_id)])
         (alert,) = await all_of(alerts, AlertFilter(job_id=one.id))
         if acknowledged:
             await acknowledge(alerts, alert.id)
@@ -292,7 +292,7 @@ async def test_an_acknowledged_alert_recovers_too_and_a_recovered_one_is_still_u
 
 async def test_a_receiver_that_wants_no_more_calls_does_not_recover(crank: Crank, alerts: Alerts) -> None:
     one, first = await fired(crank)
-    await alerts.take_in([observation(one, AlertKind.STOPPED, execution_id=first.execution_id)])
+    await alerts.record([observation(one, AlertKind.STOPPED, execution_id=first.execution_id)])
     await crank.settle(report(first, Outcome.SUCCEEDED))
     assert await recover(alerts) == 0
 
@@ -301,7 +301,7 @@ async def test_recoveries_are_looked_for_page_by_page(crank: Crank, alerts: Aler
     ended = []
     for _ in range(3):
         one, first = await fired(crank)
-        await alerts.take_in([observation(one, execution_id=first.execution_id)])
+        await alerts.record([observation(one, execution_id=first.execution_id)])
         await crank.settle(report(first, Outcome.SUCCEEDED))
         ended.append(one.id)
     mark, jobs = await alerts.recover("", 2, NOW_MS + HOUR)
@@ -369,7 +369,7 @@ async def test_the_oldest_run_of_a_job_comes_with_what_is_usual(crank: Crank, al
 async def test_alerts_are_listed_newest_first_and_by_what_is_asked_for(alerts: Alerts) -> None:
     one, two = job(), job()
     for at, seen in enumerate((observation(one), observation(two), observation(one, AlertKind.SLOW))):
-        await alerts.take_in([msgspec.structs.replace(seen, at_ms=NOW_MS + at)])
+        await alerts.record([msgspec.structs.replace(seen, at_ms=NOW_MS + at)])
     slow, of_two, failed = await all_of(alerts)
     assert [each.kind.value for each in (slow, of_two, failed)] == ["SLOW", "FAILED", "FAILED"]
     assert await all_of(alerts, AlertFilter(kind=AlertKind.FAILED)) == [of_two, failed]
@@ -386,7 +386,7 @@ async def test_alerts_are_listed_newest_first_and_by_what_is_asked_for(alerts: A
 
 
 async def test_an_alert_is_acknowledged_once_and_by_its_tenant(alerts: Alerts, jobs: Jobs) -> None:
-    await alerts.take_in([observation(job())])
+    await alerts.record([observation(job())])
     alert = await the_one(alerts)
     stranger = audit("alert.acknowledge", tenant=OTHER)
     assert await alerts.acknowledge(OTHER, [alert.id], NOW_MS, stranger) == 0
@@ -402,7 +402,7 @@ async def test_an_alert_is_acknowledged_once_and_by_its_tenant(alerts: Alerts, j
 
 async def test_old_alerts_go_step_by_step(alerts: Alerts) -> None:
     for at in range(3):
-        await alerts.take_in([observation(job(), at_ms=NOW_MS + at)])
+        await alerts.record([observation(job(), at_ms=NOW_MS + at)])
     assert await alerts.prune(NOW_MS + 2, 1) == 1
     assert await alerts.prune(NOW_MS + 2, 10) == 1
     assert [each.last_ms for each in await all_of(alerts)] == [NOW_MS + 2]

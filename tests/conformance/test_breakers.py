@@ -109,6 +109,6 @@ async def test_every_driver_decides_as_the_model_does(breakers: Breakers, seed: 
                 assert await breakers.ask(X, now_ms) == model.ask(now_ms)
             case "probe":
                 failed = random.random() < 0.5
-                found = model.tell_probe(failed, now_ms)
+                found = model.record_probe(failed, now_ms)
                 expected = found if failed else model.add_counts(0, 0, now_ms)
                 assert await breakers.add_counts({X: CallCounts(probe_failed=failed)}, now_ms) == {X: expected}

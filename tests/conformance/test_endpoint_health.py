@@ -56,7 +56,7 @@ async def test_what_is_set_replaces_what_was(endpoints: Endpoints, settings_stor
     settings = EndpointSettings(rate_per_sec=2.5, burst=4, disable_after_days=0.5)
     row = await endpoints.put(THERE, settings, NOW_MS + 1, audit("endpoint.put"))
     assert row == await endpoints.find(THERE)
-    assert (row.whom, row.settings, row.health) == (THERE, settings, EndpointHealth())
+    assert (row.key, row.settings, row.health) == (THERE, settings, EndpointHealth())
     assert len(await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=9)) == 2
 
 
@@ -70,8 +70,8 @@ async def test_limits_are_those_of_endpoints_that_have_some(endpoints: Endpoints
 async def test_endpoints_are_listed_by_name_in_pages(endpoints: Endpoints) -> None:
     await endpoints.note_calls([ELSEWHERE, THERE, OF_OTHERS], {}, NOW_MS)
     first = await endpoints.list_endpoints(TENANT, None, 1)
-    assert [row.whom for row in first] == [THERE]
-    assert [row.whom for row in await endpoints.list_endpoints(TENANT, THERE[1], 9)] == [ELSEWHERE]
+    assert [row.key for row in first] == [THERE]
+    assert [row.key for row in await endpoints.list_endpoints(TENANT, THERE[1], 9)] == [ELSEWHERE]
 
 
 async def test_failures_add_up_from_the_first_one_on(endpoints: Endpoints) -> None:
@@ -173,7 +173,7 @@ async def test_whoever_is_enabled_begins_anew(endpoints: Endpoints) -> None:
 async def test_what_was_done_is_unsettled_until_somebody_says_that_all_know_it(endpoints: Endpoints) -> None:
     await endpoints.disable(THERE, "has failed", NOW_MS, audit())
     await endpoints.disable(ELSEWHERE, "has failed", NOW_MS + 1, audit())
-    assert [(row.whom, since) for row, since in await endpoints.unsettled(9)] == [
+    assert [(row.key, since) for row, since in await endpoints.unsettled(9)] == [
         (THERE, NOW_MS),
         (ELSEWHERE, NOW_MS + 1),
     ]
@@ -181,7 +181,7 @@ async def test_what_was_done_is_unsettled_until_somebody_says_that_all_know_it(e
     await endpoints.settled(THERE, NOW_MS)
     await endpoints.settled(ELSEWHERE, NOW_MS + 1)
     ((row, since_ms),) = await endpoints.unsettled(9)
-    assert (row.whom, since_ms, row.health.status) == (THERE, NOW_MS + 2, Condition.HEALTHY)
+    assert (row.key, since_ms, row.health.status) == (THERE, NOW_MS + 2, Condition.HEALTHY)
 
 
 def calling(whom: EndpointKey = THERE) -> Job:

@@ -8,14 +8,14 @@ import pytest
 from noonday.model.batch import Batch, FireRequest, Owner
 from noonday.model.change import Change, NewExecution
 from noonday.model.execution import OPEN, Cause, Outcome, State, is_path
-from noonday.model.firing import Decided, Decision, Fire, FirePlan, Kind
+from noonday.model.firing import Decision, DecisionOutcome, Fire, FirePlan, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, TenantId, execution_id, partition_of
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobType, Overlap, Priority, Target
 from noonday.model.message import Dispatch, Report
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.schedule import tzdata_version
 from noonday.model.slots import of_key
 from noonday.model.view import PoolSettings
+from noonday.model.zones import tzdata_version
 from noonday.ports.firing import Firing
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
@@ -303,7 +303,7 @@ async def test_missed_occurrences_are_written_down_with_their_count_and_reason(
     assert fired.decided == {"MISSED": 60}
     (decision,) = await query_store.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
     assert (decision.from_ms, decision.to_ms, decision.count) == (NOW_MS, NOW_MS + HOUR - MINUTE, 60)
-    assert decision.outcome is Decided.MISSED
+    assert decision.outcome is DecisionOutcome.MISSED
     assert "LATEST" in decision.reason
 
 
@@ -313,7 +313,7 @@ async def test_a_one_shot_past_its_deadline_is_a_decision_and_not_a_run(crank: C
     fired = await crank.fire(at_ms=NOW_MS + 11 * SECOND)
     assert (fired.dispatches, fired.batches, fired.decided) == ((), (), {"EXPIRED": 1})
     (decision,) = await query_store.decisions_between(one.id, NOW_MS, NOW_MS, 10)
-    assert (decision.outcome, decision.count) == (Decided.EXPIRED, 1)
+    assert (decision.outcome, decision.count) == (DecisionOutcome.EXPIRED, 1)
     assert await crank.timeline() == []
 
 
@@ -321,7 +321,7 @@ async def test_a_plan_with_an_error_is_a_decision(crank: Crank, firing: Firing, 
     one = job()
     await crank.add(one)
     (due,) = await crank.due()
-    spoiled = Decision(one.id, NOW_MS, NOW_MS, 1, Decided.ERROR, "KeyError: no such zone")
+    spoiled = Decision(one.id, NOW_MS, NOW_MS, 1, DecisionOutcome.ERROR, "KeyError: no such zone")
     fired = await firing.fire(crank.owner, [FireRequest(due, FirePlan((), (spoiled,)))], NOW_MS)
     assert fired.decided == {"ERROR": 1}
     assert await query_store.decisions_between(one.id, NOW_MS, NOW_MS, 10) == [spoiled]

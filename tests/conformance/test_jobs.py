@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from noonday.model.change import Applied, Change, NewExecution, NewJob
+from noonday.model.change import Change, ChangeResult, NewExecution, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import Cause, Outcome, State, is_path
-from noonday.model.firing import Decided, Decision, Fire, Kind
+from noonday.model.firing import Decision, DecisionOutcome, Fire, Kind
 from noonday.model.ids import PARTITIONS, JobId, TenantId, execution_id
 from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
 from noonday.model.receipt import Receipt
@@ -298,7 +298,7 @@ async def test_a_change_is_applied_whole(crank: Crank, query_store: QueryStore, 
     await crank.add(one)
     dispatch = await crank.fire_one()
     replaced = msgspec.structs.replace(one, revision=2, payload=b"new", updated_ms=NOW_MS + 5)
-    decision = Decision(one.id, NOW_MS + MINUTE, NOW_MS + HOUR, 60, Decided.EDITED, "the job was replaced")
+    decision = Decision(one.id, NOW_MS + MINUTE, NOW_MS + HOUR, 60, DecisionOutcome.EDITED, "the job was replaced")
     applied = await crank.change(
         one,
         Change(
@@ -342,7 +342,7 @@ async def test_a_seal_that_raises_undoes_the_change(crank: Crank, query_store: Q
     await crank.add(one)
     before = await query_store.find_job(TENANT, one.id)
 
-    def seal(_: Applied) -> Receipt:
+    def seal(_: ChangeResult) -> Receipt:
         raise Conflict("no receipt")
 
     paused = Change(job=msgspec.structs.replace(one, state=JobState.PAUSED), fire=Fire(NOW_MS, None))
@@ -610,9 +610,9 @@ RECEIPT = Receipt(TENANT, "key-1", "fingerprint", NOW_MS, 201, b'{"jobId": "1"}\
 
 async def test_a_receipt_is_kept_with_what_it_answers(jobs: Jobs) -> None:
     assert await jobs.find_receipt(TENANT, "key-1") is None
-    seen: list[Sequence[Applied | None]] = []
+    seen: list[Sequence[ChangeResult | None]] = []
 
-    def seal(answers: Sequence[Applied | None]) -> Receipt:
+    def seal(answers: Sequence[ChangeResult | None]) -> Receipt:
         seen.append(list(answers))
         return RECEIPT
 
@@ -639,7 +639,7 @@ async def test_a_second_receipt_with_the_same_key_undoes_an_edit(
     one = job(every())
     await crank.add(one)
 
-    def seal(applied: Applied) -> Receipt:
+    def seal(applied: ChangeResult) -> Receipt:
         return msgspec.structs.replace(RECEIPT, body=str(applied.after.job.revision).encode())
 
     def count_up(before: Snapshot) -> Change:

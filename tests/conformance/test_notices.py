@@ -5,7 +5,7 @@ import pytest
 
 from noonday.model.alert import AlertEvent, AlertKind, Observation
 from noonday.model.ids import TenantId
-from noonday.model.notice import USUAL_KINDS, Note, Open, Preference
+from noonday.model.notice import USUAL_KINDS, OpenNotice, Preference, SelectedEvent
 from noonday.model.receipt import Receipt
 from noonday.ports.alerts import Alerts
 from noonday.ports.jobs import Jobs
@@ -50,21 +50,21 @@ def put(
     return asyncio.ensure_future(notices.put_preference(wanted, most, entry, receipt))
 
 
-def opened(name: str = "n1", whose: str = "ops", *, due_ms: int = DUE_MS) -> Open:
-    return Open(name, TENANT, whose, due_ms)
+def opened(name: str = "n1", whose: str = "ops", *, due_ms: int = DUE_MS) -> OpenNotice:
+    return OpenNotice(name, TENANT, whose, due_ms)
 
 
 async def happen(
     alerts: Alerts, *abouts: str, kind: AlertKind = AlertKind.EXHAUSTED, at_ms: int = NOW_MS, message: str = "broken"
 ) -> list[AlertEvent]:
     """As many events, of things that have no alert of this kind yet; with those that were there before."""
-    await alerts.take_in([Observation(kind, TENANT, about, message, at_ms, endpoint=about) for about in abouts])
+    await alerts.record([Observation(kind, TENANT, about, message, at_ms, endpoint=about) for about in abouts])
     return await alerts.events(1_000)
 
 
-async def take(notices: Notices, events: list[AlertEvent], *into: Open) -> int:
-    notes = [Note(each, notice.preference) for each in events for notice in into]
-    return await notices.take_in([each.id for each in events], notes, into)
+async def take(notices: Notices, events: list[AlertEvent], *into: OpenNotice) -> int:
+    selected = [SelectedEvent(each, notice.preference) for each in events for notice in into]
+    return await notices.collect([each.id for each in events], selected, into)
 
 
 # Preferences
@@ -148,7 +148,7 @@ async def test_a_happening_is_taken_once(notices: Notices, alerts: Alerts) -> No
 
 async def test_what_nobody_wants_to_be_told_of_opens_nothing(notices: Notices, alerts: Alerts) -> None:
     happened = await happen(alerts, "https://a")
-    assert await notices.take_in([each.id for each in happened], [], []) == 1
+    assert await notices.collect([each.id for each in happened], [], []) == 1
     assert await alerts.events(10) == []
     assert await notices.next_due_ms() is None
 

@@ -6,7 +6,7 @@ import pytest
 from noonday.model.change import Change, NewExecution
 from noonday.model.execution import Cause, Outcome, State
 from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
-from noonday.model.firing import Decided, Decision, Fire
+from noonday.model.firing import Decision, DecisionOutcome, Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Job, JobSpec, JobState, JobType, Target
 from noonday.model.message import Dispatch
@@ -194,7 +194,7 @@ async def test_decisions_are_found_if_they_touch_an_interval(crank: Crank, query
     one = job(every())
     await crank.add(one)
     made = [
-        Decision(one.id, NOW_MS + at * HOUR, NOW_MS + at * HOUR + MINUTE, 2, Decided.MISSED, f"reason {at}")
+        Decision(one.id, NOW_MS + at * HOUR, NOW_MS + at * HOUR + MINUTE, 2, DecisionOutcome.MISSED, f"reason {at}")
         for at in range(3)
     ]
     await crank.change(one, Change(decisions=tuple(reversed(made))))

@@ -10,12 +10,12 @@ from noonday.model.ids import ExecutionId
 from noonday.model.throttle import (
     EXPECTED_MS,
     GO,
-    GUESSING_MS,
-    HASTE,
     KEPT_MS,
     LATE_MS,
     LATEST_MS,
     SOONEST_MS,
+    UNKNOWN_LENGTH_MS,
+    WAIT_FACTOR,
     CallEnd,
     CallRequest,
     Throttle,
@@ -46,7 +46,7 @@ async def ask(throttles: Throttles, names: str, limits: EndpointLimits, now_ms: 
 
 
 async def leave(throttles: Throttles, name: str, ran_ms: int = 0) -> None:
-    await throttles.leave([CallEnd("x", ExecutionId(name), ran_ms)])
+    await throttles.end([CallEnd("x", ExecutionId(name), ran_ms)])
 
 
 def about(*waits_ms: float) -> Any:
@@ -56,7 +56,7 @@ def about(*waits_ms: float) -> Any:
 
 async def test_nobody_asks_for_nothing(throttles: Throttles) -> None:
     assert await throttles.ask([], NOW_MS) == []
-    await throttles.leave([])
+    await throttles.end([])
 
 
 async def test_whoever_finds_no_token_is_given_the_next_free_instant(throttles: Throttles) -> None:
@@ -101,7 +101,7 @@ async def test_those_who_come_late_do_not_come_all_at_once(throttles: Throttles)
 async def test_no_more_than_the_limit_are_inside(throttles: Throttles) -> None:
     waits = await ask(throttles, "abcde", TWO_AT_ONCE)
     assert waits[:2] == [GO, GO]
-    assert all(-GUESSING_MS <= wait <= -SOONEST_MS for wait in waits[2:])
+    assert all(-UNKNOWN_LENGTH_MS <= wait <= -SOONEST_MS for wait in waits[2:])
     assert len(set(waits)) == 4
     await leave(throttles, "a")
     later = await ask(throttles, "cd", TWO_AT_ONCE, NOW_MS + 500)
@@ -146,13 +146,15 @@ async def test_who_does_not_come_back_is_not_waited_for(throttles: Throttles) ->
 async def test_waits_follow_how_long_calls_take_and_how_many_are_before(throttles: Throttles) -> None:
     await ask(throttles, "a", TWO_AT_ONCE)
     await leave(throttles, "a", ran_ms=1000)
-    turn_ms = HASTE * 1000 / 2
+    turn_ms = WAIT_FACTOR * 1000 / 2
     assert await ask(throttles, "abcde", TWO_AT_ONCE) == about(GO, GO, turn_ms, 2 * turn_ms, 3 * turn_ms)
     await leave(throttles, "a", ran_ms=6000)
     await leave(throttles, "b", ran_ms=6000)
     await ask(throttles, "cd", TWO_AT_ONCE, NOW_MS + 500)
     mean_ms = 2000 + (6000 - 2000) / 5
-    assert await ask(throttles, "ef", TWO_AT_ONCE, NOW_MS + 500) == about(HASTE * mean_ms / 2, HASTE * mean_ms)
+    assert await ask(throttles, "ef", TWO_AT_ONCE, NOW_MS + 500) == about(
+        WAIT_FACTOR * mean_ms / 2, WAIT_FACTOR * mean_ms
+    )
 
 
 async def test_whoever_came_first_keeps_its_place_in_the_line(throttles: Throttles) -> None:
@@ -162,7 +164,7 @@ async def test_whoever_came_first_keeps_its_place_in_the_line(throttles: Throttl
     await ask(throttles, "a", one)
     for n, name in enumerate("zyx"):
         await ask(throttles, name, one, NOW_MS + n)
-    assert await ask(throttles, "zyx", one, NOW_MS + 5) == about(*(HASTE * 10_000 * n for n in (1, 2, 3)))
+    assert await ask(throttles, "zyx", one, NOW_MS + 5) == about(*(WAIT_FACTOR * 10_000 * n for n in (1, 2, 3)))
 
 
 async def test_nobody_waits_for_a_place_for_longer_than_half_a_minute(throttles: Throttles) -> None:
@@ -197,4 +199,4 @@ async def test_every_driver_decides_as_the_model_does(throttles: Throttles, seed
         else:
             ran_ms = random.choice([0, 5, 333, 60_000])
             model.end(name, ran_ms)
-            await throttles.leave([CallEnd("x", name, ran_ms)])
+            await throttles.end([CallEnd("x", name, ran_ms)])

@@ -3,7 +3,7 @@ from random import Random
 import pytest
 
 from noonday.model.ids import TenantId
-from noonday.model.rate import Granted, Rate, TokenRequest
+from noonday.model.rate import Rate, TokenGrant, TokenRequest
 from noonday.ports.tokens import Tokens
 from tests.support.factories import NOW_MS
 
@@ -11,7 +11,7 @@ ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 TEN_A_SECOND = Rate(10, burst=5)
 
 
-async def take(tokens: Tokens, count: int, after_ms: int = 0, rate: Rate = TEN_A_SECOND) -> Granted:
+async def take(tokens: Tokens, count: int, after_ms: int = 0, rate: Rate = TEN_A_SECOND) -> TokenGrant:
     (granted,) = await tokens.take([TokenRequest(ACME, rate, count)], NOW_MS + after_ms)
     return granted
 

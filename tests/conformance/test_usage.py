@@ -13,7 +13,7 @@ from noonday.model.message import Dispatch, Report
 from noonday.model.recording import Checkpoint
 from noonday.model.retention import Retention
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.usage import KEPT_DAYS, Used
+from noonday.model.usage import KEPT_DAYS, UsageTotals
 from noonday.ports.executions import Executions
 from noonday.ports.workload import Workload
 from tests.support.crank import GENERATION, Crank
@@ -26,7 +26,7 @@ PLAIN = spec(retry_policy=AT_ONCE)
 WATCHED = spec(retry_policy=AT_ONCE, overlap=Overlap.BUFFER_ALL)
 KEYED = spec(retry_policy=AT_ONCE, concurrency=Concurrency("db", 1))
 each_kind = pytest.mark.parametrize("kind", [PLAIN, WATCHED, KEYED], ids=["plain", "overlap", "key"])
-ONE = Used(1, 1, 0, SECOND, 10)
+ONE = UsageTotals(1, 1, 0, SECOND, 10)
 
 
 async def fired(crank: Crank, of: JobSpec = PLAIN, tenant: TenantId = TENANT) -> Dispatch:
@@ -44,9 +44,9 @@ def ended(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **said: Any) -> Re
     return report(of, outcome, **{"job_id": of.job_id, "tenant": of.tenant, "payload_bytes": 10, **said})
 
 
-async def used(workload: Workload, tenant: TenantId = TENANT) -> Used:
+async def used(workload: Workload, tenant: TenantId = TENANT) -> UsageTotals:
     days = await workload.usage(tenant, TODAY, TODAY)
-    return days[0][1] if days else Used()
+    return days[0][1] if days else UsageTotals()
 
 
 @pytest.mark.also_threaded
@@ -64,7 +64,7 @@ async def test_batches_add_up(crank: Crank, workload: Workload) -> None:
     dispatches = await many_fired(crank, 30)
     await crank.settle(*map(ended, dispatches[:20]))
     await crank.settle(*map(ended, dispatches[20:]))
-    assert await used(workload) == Used(30, 30, 0, 30 * SECOND, 300)
+    assert await used(workload) == UsageTotals(30, 30, 0, 30 * SECOND, 300)
 
 
 @each_kind
@@ -74,7 +74,7 @@ async def test_each_attempt_is_a_run(crank: Crank, workload: Workload, kind: Job
         await crank.settle(ended(dispatch, outcome, failure=failure()))
         dispatch = await crank.fire_one()
     await crank.settle(ended(dispatch))
-    assert await used(workload) == Used(3, 1, 2, 3 * SECOND, 30)
+    assert await used(workload) == UsageTotals(3, 1, 2, 3 * SECOND, 30)
 
 
 @each_kind
@@ -87,7 +87,7 @@ async def test_a_start_does_not_count_and_its_end_does(crank: Crank, workload: W
 
 async def test_what_came_back_without_a_start_does_not_count(crank: Crank, workload: Workload) -> None:
     await crank.settle(ended(await fired(crank), Outcome.INTERRUPTED, started_ms=0))
-    assert await used(workload) == Used()
+    assert await used(workload) == UsageTotals()
 
 
 @each_kind
@@ -118,8 +118,8 @@ async def test_a_batch_in_which_old_and_new_successes_are_mixed_counts_the_new_o
     await crank.settle(*map(ended, plain[:3]))
     settled = await crank.settle(*map(ended, (*plain, watched)))
     assert settled.by_state == {"SUCCEEDED": 4}
-    assert settled.usage == {(TENANT, TODAY): Used(4, 4, 0, 4 * SECOND, 40)}
-    assert await used(workload) == Used(7, 7, 0, 7 * SECOND, 70)
+    assert settled.usage == {(TENANT, TODAY): UsageTotals(4, 4, 0, 4 * SECOND, 40)}
+    assert await used(workload) == UsageTotals(7, 7, 0, 7 * SECOND, 70)
 
 
 @each_kind
@@ -133,7 +133,7 @@ async def test_a_report_that_is_refused_does_not_count(
     foreign = ended(dispatch, outcome, worker_id=WorkerId("w-2"))
     settled = await crank.settle(stale, foreign)
     assert settled.refused == (stale, foreign)
-    assert await used(workload) == Used()
+    assert await used(workload) == UsageTotals()
 
 
 async def test_a_run_of_a_lost_worker_does_not_count_whatever_it_says_later(
@@ -143,7 +143,7 @@ async def test_a_run_of_a_lost_worker_does_not_count_whatever_it_says_later(
     await crank.settle(ended(dispatch, Outcome.STARTED), signs=[hello()])
     assert (await executions.lose_workers([WORKER], crank.now_ms)).usage == {}
     await crank.settle(ended(dispatch))
-    assert await used(workload) == Used()
+    assert await used(workload) == UsageTotals()
 
 
 @each_kind
@@ -175,7 +175,7 @@ async def test_several_recorders_count_for_the_same_tenants_at_once(
 
     await asyncio.gather(*map(record, range(4)))
     for tenant in (TENANT, OTHER):
-        assert await used(workload, tenant) == Used(24, 24, 0, 24 * SECOND, 240)
+        assert await used(workload, tenant) == UsageTotals(24, 24, 0, 24 * SECOND, 240)
 
 
 async def test_a_run_is_counted_also_in_a_batch_with_signs_of_life(crank: Crank, workload: Workload) -> None:

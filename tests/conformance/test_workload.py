@@ -9,7 +9,7 @@ from noonday.model.ids import TenantId, WorkerId
 from noonday.model.job import Concurrency, Target
 from noonday.model.message import Bye, HandlerInfo
 from noonday.model.retry import RetryPolicy
-from noonday.model.rows import Ahead
+from noonday.model.rows import EntriesAhead
 from noonday.ports.workload import Workload
 from tests.support.crank import Crank
 from tests.support.factories import (
@@ -108,11 +108,11 @@ async def test_what_is_due_before_a_mark_is_counted_by_tenant_and_by_pool(crank:
     jobs = [job(), job(), job(mail), job(tenant=OTHER), job(mail, tenant=OTHER), job(tenant=TenantId("third"))]
     await crank.add(*jobs, job(spec(run_at=instant(NOW_MS + SECOND))))
     mark = (NOW_MS + SECOND, jobs[0].id)
-    assert await workload.due_before(mark, 100) == Ahead(6, 3, False)
-    assert await workload.due_before(mark, 100, tenant=TENANT) == Ahead(3, 1, False)
-    assert await workload.due_before(mark, 100, tenant=TENANT, pool=POOL) == Ahead(2, 1, False)
-    assert await workload.due_before(mark, 100, pool="mail") == Ahead(2, 2, False)
-    assert await workload.due_before(mark, 100, pool="no such pool") == Ahead(0, 0, False)
+    assert await workload.due_before(mark, 100) == EntriesAhead(6, 3, False)
+    assert await workload.due_before(mark, 100, tenant=TENANT) == EntriesAhead(3, 1, False)
+    assert await workload.due_before(mark, 100, tenant=TENANT, pool=POOL) == EntriesAhead(2, 1, False)
+    assert await workload.due_before(mark, 100, pool="mail") == EntriesAhead(2, 2, False)
+    assert await workload.due_before(mark, 100, pool="no such pool") == EntriesAhead(0, 0, False)
 
 
 async def test_of_what_is_due_at_the_same_instant_that_of_a_smaller_key_is_before(
@@ -130,7 +130,7 @@ async def test_what_has_no_time_is_before_nothing(crank: Crank, workload: Worklo
     await crank.add(paused)
     await crank.change(paused, Change(fire=Fire(NOW_MS, None)))
     for tenant in (None, TENANT):
-        assert await workload.due_before((2**50, paused.id), 100, tenant=tenant) == Ahead(0, 0, False)
+        assert await workload.due_before((2**50, paused.id), 100, tenant=tenant) == EntriesAhead(0, 0, False)
 
 
 @pytest.mark.parametrize("tenant", [None, TENANT], ids=["of all", "of one"])
@@ -138,9 +138,9 @@ async def test_no_more_is_looked_at_than_asked_for(crank: Crank, workload: Workl
     jobs = [job() for _ in range(6)]
     await crank.add(*jobs)
     after = (NOW_MS + 1, jobs[0].id)
-    assert await workload.due_before(after, 4, tenant=tenant) == Ahead(4, 1, True)
-    assert await workload.due_before(after, 4, tenant=tenant, pool="mail") == Ahead(0, 0, True)
-    assert await workload.due_before(after, 7, tenant=tenant) == Ahead(6, 1, False)
+    assert await workload.due_before(after, 4, tenant=tenant) == EntriesAhead(4, 1, True)
+    assert await workload.due_before(after, 4, tenant=tenant, pool="mail") == EntriesAhead(0, 0, True)
+    assert await workload.due_before(after, 7, tenant=tenant) == EntriesAhead(6, 1, False)
 
 
 async def test_what_shares_a_key_is_counted_whether_it_waits_to_fire_or_to_be_handed_out(
@@ -154,7 +154,7 @@ async def test_what_shares_a_key_is_counted_whether_it_waits_to_fire_or_to_be_ha
     mark = (NOW_MS + MINUTE, retried.id)
     assert len(await crank.timeline()) == 5
     assert (await workload.due_before_with_key(mark, 100, TENANT, "k")).entries == 2
-    assert await workload.due_before_with_key(mark, 100, TENANT, "l") == Ahead(1, 1, False)
-    assert await workload.due_before_with_key(mark, 100, OTHER, "k") == Ahead(1, 1, False)
-    assert await workload.due_before_with_key(mark, 100, TENANT, "no such key") == Ahead(0, 0, False)
+    assert await workload.due_before_with_key(mark, 100, TENANT, "l") == EntriesAhead(1, 1, False)
+    assert await workload.due_before_with_key(mark, 100, OTHER, "k") == EntriesAhead(1, 1, False)
+    assert await workload.due_before_with_key(mark, 100, TENANT, "no such key") == EntriesAhead(0, 0, False)
     assert (await workload.due_before_with_key(mark, 2, TENANT, "k")).is_least

@@ -10,7 +10,7 @@ from cluster.cli import DEFAULT_PORT
 from cluster.members import ROLES
 
 from noonday.model.execution import State
-from noonday.model.firing import Decided
+from noonday.model.firing import DecisionOutcome
 from noonday.runtime.metrics import Metrics
 from tests.docs.pages import ROOT, table
 
@@ -69,7 +69,7 @@ def test_every_bucket_that_is_asked_for_exists() -> None:
 def test_every_state_and_outcome_that_is_asked_for_exists() -> None:
     assert set(re.findall(r'state="(\w+)"', EXPRESSIONS)) <= {state.name for state in State}
     outcomes = {name for names in re.findall(r'outcome=~"([\w|]+)"', EXPRESSIONS) for name in names.split("|")}
-    assert outcomes == {Decided.MISSED, Decided.ERROR}
+    assert outcomes == {DecisionOutcome.MISSED, DecisionOutcome.ERROR}
 
 
 def test_the_page_lists_every_alert_with_its_severity() -> None:

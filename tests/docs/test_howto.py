@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from noonday import Context, Noonday
 from noonday.cli.main import main
 from noonday.cli.tenant_file import read_tenants
-from noonday.model.cron import explain
+from noonday.model.cron_parsing import explain
 from noonday.model.decoding import BodyDecoder
 from noonday.model.filters import PreviewRequest
 from noonday.model.firing import Start, decide_overlap, plan_fire

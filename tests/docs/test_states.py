@@ -4,9 +4,9 @@ from typing import get_args
 
 from noonday.api.jobs import JobStateName
 from noonday.cli.why import OUTCOMES
-from noonday.intake.waiting import BlockedBy
+from noonday.intake.blockers import BlockedBy
 from noonday.model.execution import TRANSITIONS, Outcome, State, judge
-from noonday.model.firing import Decided
+from noonday.model.firing import DecisionOutcome
 from noonday.model.job import JobState
 from noonday.model.retry import RetryPolicy
 from tests.docs.pages import row, table
@@ -34,7 +34,7 @@ def test_a_failure_that_says_not_to_retry_is_like_the_last_attempt() -> None:
 
 def test_all_that_can_become_of_an_occurrence_is_listed() -> None:
     written = [name for name, _ in table("states.md", "outcome", "means")]
-    assert set(written) == {*(decided.value for decided in Decided), "FIRED", "DUE", "PLANNED"}
+    assert set(written) == {*(decided.value for decided in DecisionOutcome), "FIRED", "DUE", "PLANNED"}
     assert set(written) == set(OUTCOMES)
 
 

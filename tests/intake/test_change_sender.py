@@ -6,7 +6,7 @@ from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.intake.change_sender import ChangeSender
 from noonday.intake.edits import first_fire
-from noonday.model.change import Applied, NewJob
+from noonday.model.change import ChangeResult, NewJob
 from noonday.model.claim import Revocation
 from noonday.model.firing import Entry
 from noonday.model.ids import ExecutionId, JobId
@@ -48,9 +48,9 @@ def new_job(due_ms: int) -> NewJob:
     return NewJob(new, first_fire(new, NOW_MS))
 
 
-def applied(of: Job, *due_ms: int, revoked: str = "", fenced: tuple[str, ...] = ()) -> Applied:
+def applied(of: Job, *due_ms: int, revoked: str = "", fenced: tuple[str, ...] = ()) -> ChangeResult:
     revocations = ((POOL, ExecutionId(revoked), 1, "PAUSED"),) if revoked else ()
-    return Applied(Snapshot(of, None), tuple(entry(due_ms=each) for each in due_ms), revocations, fenced)
+    return ChangeResult(Snapshot(of, None), tuple(entry(due_ms=each) for each in due_ms), revocations, fenced)
 
 
 async def test_new_job_that_is_due_soon_is_hinted() -> None:

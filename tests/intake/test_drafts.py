@@ -10,7 +10,7 @@ from noonday.intake.catalogue import Catalogue
 from noonday.intake.drafts import CreationContext, Draft, Drafter, admitted, all_flaws, valid_drafts
 from noonday.intake.payloads import Payloads
 from noonday.intake.presenters import Presenter
-from noonday.intake.quotas import Quotas, Room
+from noonday.intake.quotas import QuotaReservation, Quotas
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput, NoondayError, QuotaExceeded, StoreUnavailable
 from noonday.model.ids import TenantId
@@ -113,7 +113,7 @@ async def test_drafts_beyond_the_quota_become_its_refusal(drafter: Drafter) -> N
     flaw: NoondayError = InvalidInput.of("/type", "unknown type")
     drafts = await drafter.draft_each(context_of(), [spec(target=DEMO), flaw, spec(target=DEMO)])
     why = QuotaExceeded("no room", limit=1, used=0, retryAfterSec=1)
-    assert admitted(drafts, Room(refused=[1], why=why)) == [drafts[0], flaw, why]
+    assert admitted(drafts, QuotaReservation(refused=[1], why=why)) == [drafts[0], flaw, why]
     assert len(valid_drafts(drafts)) == 2
 
 

@@ -11,7 +11,7 @@ from noonday.intake import edits
 from noonday.model.change import Change
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import RETURN_REASONS, Cause, Execution, State
-from noonday.model.firing import Decided, Decision, Fire, plan_fire
+from noonday.model.firing import Decision, DecisionOutcome, Fire, plan_fire
 from noonday.model.ids import execution_id
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, JobSpec, JobState, JobType, Overlap, rule_of, spread_ms
 from noonday.model.snapshot import Snapshot
@@ -34,7 +34,7 @@ def paused(said: JobSpec | None = None) -> Job:
     return job(said or every(), state=JobState.PAUSED)
 
 
-def span(decision: Decision) -> tuple[int, int, int, Decided]:
+def span(decision: Decision) -> tuple[int, int, int, DecisionOutcome]:
     """From and to in minutes, the count, and what became of them."""
     return (decision.from_ms - NOW_MS) // MINUTE, (decision.to_ms - NOW_MS) // MINUTE, decision.count, decision.outcome
 
@@ -106,7 +106,7 @@ def test_an_overdue_time_that_the_new_rule_has_too_stays() -> None:
 def test_overdue_times_that_the_new_rule_does_not_have_are_given_up() -> None:
     one = job(every())
     change = replaced(seen(one, waiting(one)), every(60, phase_sec=7), LATER_MS)
-    assert [span(d) for d in change.decisions] == [(0, 10, 11, Decided.EDITED)]
+    assert [span(d) for d in change.decisions] == [(0, 10, 11, DecisionOutcome.EDITED)]
     assert change.fire is not None
     assert change.fire.nominal_ms == NOW_MS + 11 * MINUTE + 7 * SECOND
 
@@ -115,7 +115,7 @@ def test_a_paused_job_stays_paused_and_says_what_it_passed_over() -> None:
     change = replaced(seen(paused(), Fire(NOW_MS, None)), every(), LATER_MS)
     assert change.job is not None
     assert change.job.state is JobState.PAUSED
-    assert [span(d) for d in change.decisions] == [(0, 10, 11, Decided.PAUSED)]
+    assert [span(d) for d in change.decisions] == [(0, 10, 11, DecisionOutcome.PAUSED)]
     assert change.fire == Fire(NOW_MS + 11 * MINUTE, None)
 
 
@@ -143,7 +143,7 @@ def test_a_one_shot_that_has_fired_for_the_same_instant_does_not_fire_again() ->
 def test_an_overdue_one_shot_that_moves_is_given_up_for_its_old_time() -> None:
     one = job()
     change = replaced(seen(one, waiting(one)), spec(run_at=instant(NOW_MS + HOUR)), NOW_MS + SECOND)
-    assert [span(d) for d in change.decisions] == [(0, 0, 1, Decided.EDITED)]
+    assert [span(d) for d in change.decisions] == [(0, 0, 1, DecisionOutcome.EDITED)]
     assert change.fire == Fire(NOW_MS + HOUR, NOW_MS + HOUR)
 
 
@@ -345,7 +345,7 @@ def test_a_resumed_job_makes_up_nothing_and_says_so() -> None:
     change = edits.resume(seen(paused(), Fire(NOW_MS, None, 4)), LATER_MS, BY)
     assert change.job is not None
     assert change.job.state is JobState.ACTIVE
-    assert [span(d) for d in change.decisions] == [(0, 10, 11, Decided.PAUSED)]
+    assert [span(d) for d in change.decisions] == [(0, 10, 11, DecisionOutcome.PAUSED)]
     assert change.fire == Fire(NOW_MS + 11 * MINUTE, NOW_MS + 11 * MINUTE, 4)
 
 
@@ -392,7 +392,7 @@ def test_a_schedule_that_ended_does_not_begin_again_when_it_is_resumed(said: Job
 def test_a_schedule_that_has_no_time_left_after_a_pause_is_over() -> None:
     one = paused(every(end_at=instant(NOW_MS + 5 * MINUTE)))
     change = edits.resume(seen(one, Fire(NOW_MS, None)), LATER_MS, BY)
-    assert [span(d) for d in change.decisions] == [(0, 5, 6, Decided.PAUSED)]
+    assert [span(d) for d in change.decisions] == [(0, 5, 6, DecisionOutcome.PAUSED)]
     assert change.fire is not None
     assert change.fire.due_ms is None
 
@@ -422,7 +422,7 @@ def test_a_deleted_job_waits_for_nothing_and_gives_up_what_is_overdue() -> None:
     assert change.job == msgspec.structs.replace(one, state=JobState.CANCELLED, updated_ms=LATER_MS)
     assert change.fire is not None
     assert change.fire.due_ms is None
-    assert [span(d) for d in change.decisions] == [(0, 10, 11, Decided.CANCELLED)]
+    assert [span(d) for d in change.decisions] == [(0, 10, 11, DecisionOutcome.CANCELLED)]
 
 
 def test_a_job_deleted_before_its_time_gives_up_nothing() -> None:
@@ -432,12 +432,12 @@ def test_a_job_deleted_before_its_time_gives_up_nothing() -> None:
 
 def test_a_job_deleted_while_it_was_paused_says_what_it_passed_over() -> None:
     change = edits.delete(seen(paused(), Fire(NOW_MS, None)), LATER_MS, BY)
-    assert [span(d) for d in change.decisions] == [(0, 10, 11, Decided.PAUSED)]
+    assert [span(d) for d in change.decisions] == [(0, 10, 11, DecisionOutcome.PAUSED)]
 
 
 def test_a_one_shot_deleted_while_it_was_paused_was_cancelled() -> None:
     change = edits.delete(seen(paused(spec()), Fire(NOW_MS, None)), LATER_MS, BY)
-    assert [span(d) for d in change.decisions] == [(0, 0, 1, Decided.CANCELLED)]
+    assert [span(d) for d in change.decisions] == [(0, 0, 1, DecisionOutcome.CANCELLED)]
 
 
 def test_a_schedule_that_had_ended_gives_up_nothing_when_it_is_deleted() -> None:

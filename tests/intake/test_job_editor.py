@@ -12,11 +12,11 @@ from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.intake import edits
 from noonday.intake.change_sender import ChangeSender
-from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.idempotency import AlreadyAnswered, Idempotency
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
-from noonday.model.change import Applied, Change, NewJob
+from noonday.model.change import Change, ChangeResult, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.ids import JobId
 from noonday.model.job import Job
@@ -58,7 +58,7 @@ class Editing:
         return edits.pause(before, NOW_MS + 1, audit("job.pause"))
 
 
-def _state(applied: Applied) -> str:
+def _state(applied: ChangeResult) -> str:
     return applied.after.job.state.name
 
 
@@ -91,7 +91,7 @@ async def test_edit_of_an_unknown_job_is_refused(editing: Editing) -> None:
 async def test_repeated_key_gets_the_stored_view_and_decides_nothing(editing: Editing) -> None:
     await editing.pause(key())
     decided = editing.decided
-    with pytest.raises(Answered) as answered:
+    with pytest.raises(AlreadyAnswered) as answered:
         await editing.pause(key())
     assert (answered.value.body, editing.decided) == (b'"PAUSED"', decided)
 
@@ -104,6 +104,6 @@ async def test_stored_view_is_repeated_only_after_the_job_is_fenced(editing: Edi
     with pytest.raises(Conflict, match="signals are away"):
         await editing.pause(key())
     editing.signals.trouble = None
-    with pytest.raises(Answered):
+    with pytest.raises(AlreadyAnswered):
         await editing.pause(key())
     assert editing.signals.fenced == [editing.job.id]

@@ -8,10 +8,10 @@ from noonday.model.alert import (
     Alert,
     AlertKind,
     AlertState,
-    Kept,
     Observation,
+    TargetAlert,
     events_of,
-    raised_by,
+    merge_observations,
     recoveries,
 )
 from tests.support.factories import NOW_MS, TENANT
@@ -44,14 +44,14 @@ def alert(**said: Any) -> Alert:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(list(AlertKind)), st.integers(1, 5)), max_size=20))
 def test_nothing_is_lost_or_counted_twice_by_folding(seen: list[tuple[str, AlertKind, int]]) -> None:
-    raised = raised_by(observation(about, kind, count=count) for about, kind, count in seen)
+    raised = merge_observations(observation(about, kind, count=count) for about, kind, count in seen)
     subjects = [(each.about, each.kind) for each in raised]
     assert len(set(subjects)) == len(subjects)
     assert sum(each.count for each in raised) == sum(count for _, _, count in seen)
 
 
 def test_the_last_sighting_says_what_happened_and_the_first_since_when() -> None:
-    (raised,) = raised_by(
+    (raised,) = merge_observations(
         [observation(at_ms=NOW_MS + 1), observation(message="x" * 5_000, at_ms=NOW_MS + 9, execution_id="e")]
     )
     assert (raised.first_ms, raised.last_ms, raised.execution_id) == (NOW_MS + 1, NOW_MS + 9, "e")
@@ -59,23 +59,23 @@ def test_the_last_sighting_says_what_happened_and_the_first_since_when() -> None
 
 
 def test_different_incidents_open_different_alerts_even_in_the_same_instant() -> None:
-    names = {raised_by([observation(incident=number)])[0].id for number in range(10)}
+    names = {merge_observations([observation(incident=number)])[0].id for number in range(10)}
     assert len(names) == 10
 
 
 def test_ids_of_alerts_sort_by_time() -> None:
-    names = [raised_by([observation(at_ms=NOW_MS + later)])[0].id for later in (0, 1, 1_000_000)]
+    names = [merge_observations([observation(at_ms=NOW_MS + later)])[0].id for later in (0, 1, 1_000_000)]
     assert names == sorted(names)
 
 
 def test_what_is_about_a_tenant_is_of_no_job() -> None:
-    (raised,) = raised_by([observation("", job_id="job")])
+    (raised,) = merge_observations([observation("", job_id="job")])
     assert raised.job_id == ""
 
 
 def test_nobody_is_told_of_what_was_not_taken_in() -> None:
     seen = [observation(kind=AlertKind.EXHAUSTED), observation()]
-    assert events_of(seen, raised_by(seen), []) == []
+    assert events_of(seen, merge_observations(seen), []) == []
 
 
 def test_an_alert_that_was_open_is_told_of_only_if_each_counts() -> None:
@@ -84,8 +84,8 @@ def test_an_alert_that_was_open_is_told_of_only_if_each_counts() -> None:
         observation(kind=AlertKind.EXHAUSTED),
         observation(),
     ]
-    kept = [Kept(TENANT, "job", kind, "older", "import", "etl", None) for kind in ("EXHAUSTED", "FAILED")]
-    told = events_of(seen, raised_by(seen), kept)
+    kept = [TargetAlert(TENANT, "job", kind, "older", "import", "etl", None) for kind in ("EXHAUSTED", "FAILED")]
+    told = events_of(seen, merge_observations(seen), kept)
     assert [(each.kind, each.alert_id, each.at_ms) for each in told] == [
         (AlertKind.EXHAUSTED, "older", NOW_MS),
         (AlertKind.EXHAUSTED, "older", NOW_MS + 1),

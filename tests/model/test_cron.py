@@ -5,7 +5,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noonday.model.cron import ALIASES, explain, parse
+from noonday.model.cron_parsing import ALIASES, explain, parse
 from noonday.model.errors import Flaw, InvalidInput
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - wall time has no zone

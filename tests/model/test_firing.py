@@ -12,8 +12,8 @@ from noonday.model.execution import Cause
 from noonday.model.firing import (
     FIRES_A_TURN,
     MISFIRE_MS,
-    Decided,
     Decision,
+    DecisionOutcome,
     FirePlan,
     Kind,
     Start,
@@ -165,8 +165,8 @@ def check_reasons(one: Job, seen: Decisions, now_ms: int) -> None:
     """What is called expired was past its deadline, and what is called missed was more than a little late."""
     due_now = now_ms - spread_ms(one.spec, one.id)
     for decision in seen.decisions:
-        assert decision.outcome in (Decided.MISSED, Decided.EXPIRED)
-        if decision.outcome is Decided.EXPIRED:
+        assert decision.outcome in (DecisionOutcome.MISSED, DecisionOutcome.EXPIRED)
+        if decision.outcome is DecisionOutcome.EXPIRED:
             assert one.spec.start_deadline_sec is not None
             assert due_now - decision.to_ms > one.spec.start_deadline_sec * 1000
             assert f"{one.spec.start_deadline_sec:g} s" in decision.reason
@@ -208,7 +208,7 @@ def test_a_little_late_is_not_missed(policy: CatchUpPolicy) -> None:
 def test_nothing_is_made_up_with_none() -> None:
     plan = plan_fire(job(every(3600, catch_up=CatchUp(NONE))), NOW_MS, NOW_MS + MISFIRE_MS + 1, None)
     assert plan.fires == ()
-    assert [d.outcome for d in plan.decisions] == [Decided.MISSED]
+    assert [d.outcome for d in plan.decisions] == [DecisionOutcome.MISSED]
     assert plan.next_ms == NOW_MS + HOUR
 
 
@@ -217,7 +217,7 @@ def test_nothing_is_made_up_from_before_the_window(policy: CatchUpPolicy) -> Non
     daily = job(every(86_400, catch_up=CatchUp(policy, window_sec=3600)))
     seen = decide_all(daily, NOW_MS, NOW_MS + 3 * DAY + 2 * HOUR, None)
     assert seen.fires == []
-    assert [(d.count, d.outcome) for d in seen.decisions] == [(4, Decided.MISSED)]
+    assert [(d.count, d.outcome) for d in seen.decisions] == [(4, DecisionOutcome.MISSED)]
     assert seen.next_ms == NOW_MS + 4 * DAY
 
 
@@ -225,7 +225,7 @@ def test_what_only_the_deadline_forbids_is_called_expired() -> None:
     one = job(every(catch_up=CatchUp(ALL), start_deadline_sec=90))
     seen = decide_all(one, NOW_MS, NOW_MS + HOUR, None)
     assert seen.fires == [NOW_MS + HOUR - MINUTE, NOW_MS + HOUR]
-    assert [(d.count, d.outcome) for d in seen.decisions] == [(59, Decided.EXPIRED)]
+    assert [(d.count, d.outcome) for d in seen.decisions] == [(59, DecisionOutcome.EXPIRED)]
 
 
 def test_max_runs_leaves_the_rest_undecided() -> None:
@@ -252,7 +252,7 @@ def test_a_one_shot_fires_however_late(late_ms: int) -> None:
 def test_a_one_shot_with_a_deadline_fires_until_then(late_ms: int, fires: bool) -> None:
     plan = plan_fire(job(spec(start_deadline_sec=10)), NOW_MS, NOW_MS + late_ms, None)
     assert plan.fires == ((NOW_MS,) if fires else ())
-    assert [d.outcome for d in plan.decisions] == ([] if fires else [Decided.EXPIRED])
+    assert [d.outcome for d in plan.decisions] == ([] if fires else [DecisionOutcome.EXPIRED])
 
 
 # Overlap

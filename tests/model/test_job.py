@@ -24,8 +24,9 @@ from noonday.model.job import (
     spread_ms,
     text_of,
 )
+from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.retry import RetryPolicy
-from noonday.model.schedule import CronRule, Gap, IntervalRule, OnceRule, Repeat
+from noonday.model.schedule import CronRule, IntervalRule, OnceRule
 from tests.support.factories import DAY, HOUR, MINUTE, NOW_MS, every, instant, job_id, spec
 
 CRON = {"type": JobType.CRON, "schedule": "0 9 * * *"}

@@ -8,23 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noonday.model import schedule
-from noonday.model.cron import parse
+from noonday.model import offset_changes
+from noonday.model.cron_parsing import parse
 from noonday.model.errors import InvalidInput
-from noonday.model.schedule import (
-    CronRule,
-    DstMark,
-    Gap,
-    IntervalRule,
-    Occurrence,
-    OnceRule,
-    Repeat,
-    Rule,
-    describe,
-    local_text,
-    tzdata_version,
-    zone,
-)
+from noonday.model.offset_changes import Gap, Repeat
+from noonday.model.schedule import CronRule, DstMark, IntervalRule, Occurrence, OnceRule, Rule, describe
+from noonday.model.zones import local_text, tzdata_version, zone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -307,18 +296,18 @@ class TestCron:
         assert rule.last_until(end, start) == expected[-1]
 
     def test_a_rare_time_is_found_without_looking_at_the_years_between(self) -> None:
-        schedule._real_stretches.cache_clear()
-        schedule._fixed_block.cache_clear()
+        offset_changes.real_stretches.cache_clear()
+        offset_changes.fixed_block.cache_clear()
         found = CronRule("30 2 29 2 */7", "Europe/Berlin").take(ms("2026-01-01T00:00:00Z"), 100)
         assert len(found) == 100
-        assert schedule._real_stretches.cache_info().misses <= 2 * len(found)
+        assert offset_changes.real_stretches.cache_info().misses <= 2 * len(found)
 
     def test_a_time_that_clock_changes_always_skip_is_given_up_soon(self) -> None:
-        schedule._real_stretches.cache_clear()
-        schedule._fixed_block.cache_clear()
+        offset_changes.real_stretches.cache_clear()
+        offset_changes.fixed_block.cache_clear()
         rule = CronRule("30 2 * 3 0L", "Europe/Berlin", gap=Gap.SKIP)
         assert rule.next_after(ms("2026-01-01T00:00:00Z")) is None
-        assert schedule._real_stretches.cache_info().misses <= 15
+        assert offset_changes.real_stretches.cache_info().misses <= 15
 
     def test_a_look_ahead_stops_when_it_may_not_go_on(self) -> None:
         steps = iter([True, True, True, False])

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from noonday.model.execution import Outcome
 from noonday.model.message import Report
-from noonday.model.usage import Used, together, usage_of, usage_rows
+from noonday.model.usage import UsageTotals, together, usage_of, usage_rows
 from tests.support.factories import DAY, NOW_MS, SECOND, TENANT, dispatch, report
 
 TODAY = NOW_MS // DAY
@@ -14,12 +14,12 @@ def ended(outcome: Outcome = Outcome.SUCCEEDED, **said: object) -> Report:
 
 
 def test_a_run_counts_with_its_time_and_its_payload() -> None:
-    assert usage_of([ended(), ended()]) == {(TENANT, TODAY): Used(2, 2, 0, 2 * SECOND, 20)}
+    assert usage_of([ended(), ended()]) == {(TENANT, TODAY): UsageTotals(2, 2, 0, 2 * SECOND, 20)}
 
 
 def test_a_failure_is_also_one_by_timeout_and_the_rest_is_neither() -> None:
     outcomes = (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED, Outcome.SNOOZED, Outcome.INTERRUPTED)
-    assert usage_of(map(ended, outcomes)) == {(TENANT, TODAY): Used(5, 0, 2, 5 * SECOND, 50)}
+    assert usage_of(map(ended, outcomes)) == {(TENANT, TODAY): UsageTotals(5, 0, 2, 5 * SECOND, 50)}
 
 
 def test_a_start_is_no_end_and_what_did_not_begin_is_no_run() -> None:
@@ -31,8 +31,8 @@ def test_the_day_is_that_of_the_end_in_utc() -> None:
     late = ended(started_ms=NOW_MS - 1, ended_ms=NOW_MS)
     early = ended(started_ms=NOW_MS - 2, ended_ms=NOW_MS - 1)
     assert usage_of([late, early]) == {
-        (TENANT, TODAY): Used(1, 1, 0, 1, 10),
-        (TENANT, TODAY - 1): Used(1, 1, 0, 1, 10),
+        (TENANT, TODAY): UsageTotals(1, 1, 0, 1, 10),
+        (TENANT, TODAY - 1): UsageTotals(1, 1, 0, 1, 10),
     }
 
 

@@ -11,6 +11,7 @@ from tests.mutants.changing import Change, constant, query, returning, wrapped
 REPLACE = "import msgspec; from msgspec.structs import replace"
 FIRING, EDITS, EXECUTION = "model/firing.py", "intake/edits.py", "model/execution.py"
 WRITE_SET, FIRE_BATCH, SETTLING = "transitions/write_set.py", "transitions/fire_batch.py", "transitions/settling.py"
+WRITTEN_ROWS = "transitions/written_rows.py"
 SWEEPER, PRE_START_CHECK = "scheduler/sweeper.py", "worker/pre_start_check.py"
 SQLITE_FIRING, EXECUTIONS_SQL = "drivers/sqlite/firing.py", "drivers/sqlite/sql/executions.sql"
 
@@ -252,7 +253,7 @@ MUTANTS = (
         "I11",
         wrapped(
             WRITE_SET,
-            "WriteSet.rebase",
+            "rebased",
             before=REPLACE,
             after="result = replace(result, revision=given['was'].revision)",
         ),
@@ -322,7 +323,7 @@ MUTANTS = (
         ),
         kind="requests before start",
     ),
-    _mutant("timeline-row-kept", "I3", returning(WRITE_SET, "WriteSet.drop", "None"), quick=True),
+    _mutant("timeline-row-kept", "I3", returning(WRITTEN_ROWS, "WrittenRows.drop", "None"), quick=True),
     _mutant(
         "lost-worker-never-judged",
         "I1",

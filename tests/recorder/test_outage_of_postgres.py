@@ -72,4 +72,4 @@ async def test_retries_of_a_batch_judge_nobody_and_bury_nothing(store: PostgresS
     assert (await crank.look(running)).state is State.RUNNING
     assert (await crank.look(ended)).state is State.SUCCEEDED
     assert metrics.workers_lost._value.get() == 0
-    assert len(bus.buried) == 0
+    assert len(bus.dead_letters) == 0

@@ -17,7 +17,7 @@ from noonday.model.execution import Outcome, State
 from noonday.model.ids import InstanceId, WorkerId
 from noonday.model.liveness import TICKS_TO_JUDGE
 from noonday.model.message import Beat, Dispatch, LogEntry, Report, Tick
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.ports.executions import Executions
 from noonday.recorder.recorder import TICK_SEC, Recorder
 from noonday.runtime.metrics import Metrics
@@ -88,7 +88,7 @@ class Bench:
             on_settled=self._on_settled,
         )
 
-    def _on_settled(self, settled: Settled) -> None:
+    def _on_settled(self, settled: SettleResult) -> None:
         if self.error_after_commit is not None:
             raise self.error_after_commit
 
@@ -247,7 +247,7 @@ class Refusing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executions, name)
 
-    async def settle(self, reports: Sequence[Report], signs: Any, **more: Any) -> Settled:
+    async def settle(self, reports: Sequence[Report], signs: Any, **more: Any) -> SettleResult:
         self.settlings += 1
         for each in reports:
             if error := self.error_of(each):
@@ -282,7 +282,7 @@ async def test_bad_report_fails_alone_and_is_kept(bench: Bench, refusing: Refusi
     assert [await bench.state(each) for each in dispatches] == [
         State.PENDING if each is bad else State.SUCCEEDED for each in dispatches
     ]
-    assert [entry.execution_id for entry, _ in bench.bus.buried] == [bad.execution_id]  # type: ignore[union-attr]
+    assert [entry.execution_id for entry, _ in bench.bus.dead_letters] == [bad.execution_id]  # type: ignore[union-attr]
     assert bench.ended(State.SUCCEEDED) == 39
     assert await bench.ended_lately() == 40
 
@@ -297,7 +297,7 @@ async def test_report_that_is_refused_in_every_form_does_not_stop_the_log(bench:
     assert refusing.settlings == 5
     assert await bench.state(bad) is State.RUNNING
     assert await bench.state(good) is State.SUCCEEDED
-    assert len(bench.bus.buried) == 1
+    assert len(bench.bus.dead_letters) == 1
     await bench.log(Beat(WORKER, NOW_MS))
     refusing.settlings = 0
     await bench.round()
@@ -324,7 +324,7 @@ async def test_report_that_fails_for_another_reason_is_never_turned_into_a_failu
     await bench.round()
     assert [await bench.state(each) for each in dispatches] == [State.SUCCEEDED] * 40
     assert bench.ended(State.SUCCEEDED) == 40
-    assert len(bench.bus.buried) == 0
+    assert len(bench.bus.dead_letters) == 0
     assert await bench.ended_lately() == 40
 
 
@@ -345,7 +345,7 @@ async def test_error_after_the_commit_does_not_settle_twice(bench: Bench) -> Non
     with pytest.raises(StoreFailed, match="not of the batch"):
         await bench.round()
     assert bench.ended(State.SUCCEEDED) == 1
-    assert len(bench.bus.buried) == 0
+    assert len(bench.bus.dead_letters) == 0
     assert (await bench.bus.read(0, 0, 10, 0)).entries
     place = await bench.store.executions.find_checkpoint(0)
     assert place is not None

@@ -2,10 +2,10 @@
 
 import re
 
-from noonday.model.usage import Used
+from noonday.model.usage import UsageTotals
 from noonday.runtime.metrics import OTHERS, Metrics
 
-SOME = Used(runs=6, succeeded=3, failed=2, run_ms=1500)
+SOME = UsageTotals(runs=6, succeeded=3, failed=2, run_ms=1500)
 
 
 def tenants_in(metrics: Metrics) -> set[str]:

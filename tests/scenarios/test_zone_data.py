@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from noonday.model.job import JobType
-from noonday.model.schedule import tzdata_version
+from noonday.model.zones import tzdata_version
 from tests.scenarios.inside import Inside
 from tests.scenarios.process import until
 

@@ -11,7 +11,7 @@ from noonday.model.batch import FireRequest, FireResult, Owner
 from noonday.model.change import NewJob
 from noonday.model.errors import BadData, StoreFailed, StoreUnavailable
 from noonday.model.execution import Outcome
-from noonday.model.firing import Decided, Entry, Fire, Kind
+from noonday.model.firing import DecisionOutcome, Entry, Fire, Kind
 from noonday.model.job import CatchUp, CatchUpPolicy, Job, JobType
 from noonday.runtime.metrics import Metrics
 from noonday.scheduler.deferring import LONGEST_SEC
@@ -67,7 +67,7 @@ class Bench:
     def heal(self) -> None:
         self.firing.error_of = lambda request: None
 
-    async def decisions(self, of: Job) -> list[tuple[Decided, int, int]]:
+    async def decisions(self, of: Job) -> list[tuple[DecisionOutcome, int, int]]:
         found = await self.store.query_store.decisions_between(of.id, 0, 2**50, 10)
         return [(each.outcome, each.from_ms, each.count) for each in found]
 
@@ -167,7 +167,7 @@ async def test_bad_data_ends_a_one_shot_with_a_decision(bench: Bench) -> None:
     bench.fail(BadData("a NUL \x00 and half a character \ud800"), bad, also_decisions=False)
     outcome = await bench.fire()
     assert dispatches(outcome) == 1
-    assert await bench.decisions(bad) == [(Decided.ERROR, NOW_MS, 1)]
+    assert await bench.decisions(bad) == [(DecisionOutcome.ERROR, NOW_MS, 1)]
     assert await bench.crank.timeline() == []
 
 
@@ -178,7 +178,7 @@ async def test_bad_data_of_one_occurrence_leaves_the_schedule_its_next_time(benc
     bench.clock.advance((due.due_ms - NOW_MS) / 1000 + 150)
     bench.fail(BadData("refused"), bad, also_decisions=False)
     await bench.fire()
-    assert await bench.decisions(bad) == [(Decided.ERROR, due.nominal_ms, 3)]
+    assert await bench.decisions(bad) == [(DecisionOutcome.ERROR, due.nominal_ms, 3)]
     (following,) = await bench.crank.timeline()
     assert following.nominal_ms == due.nominal_ms + 3 * MINUTE
     bench.heal()

@@ -48,7 +48,7 @@ from noonday.model.view import (
     UsedView,
     WorkerView,
 )
-from noonday.sdk import client as client_module
+from noonday.sdk import jobs as jobs_module
 from noonday.sdk.client import Client, ResultTimeout
 from noonday.sdk.problems import ClientClosed, Problem, ServerUnreachable, UnexpectedAnswer
 from noonday.sdk.registry import Registry
@@ -421,7 +421,7 @@ async def test_more_than_a_batch_goes_in_several(client, wire):
 
 
 async def test_a_batch_is_kept_below_what_a_request_may_weigh(client, wire, monkeypatch):
-    monkeypatch.setattr(client_module, "BATCH_BYTES", 200)
+    monkeypatch.setattr(jobs_module, "BATCH_BYTES", 200)
     heavy = msgspec.structs.replace(SPEC, payload="x" * 80)
     wire.will(*[{"jobs": [job()]}] * 3)
 
@@ -436,7 +436,7 @@ async def test_no_jobs_ask_nothing(client, wire):
 
 
 async def test_a_later_batch_that_fails_tells_what_was_stored_before(client, wire, monkeypatch):
-    monkeypatch.setattr(client_module, "BATCH_JOBS", 1)
+    monkeypatch.setattr(jobs_module, "BATCH_JOBS", 1)
     wire.will({"jobs": [job(name="first")]}, problem(403, "forbidden"))
 
     with pytest.raises(Forbidden) as caught:

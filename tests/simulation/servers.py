@@ -133,7 +133,7 @@ class Broker:
     topics: dict[str, list[list[Dispatch]]] = field(default_factory=dict)
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     log: list[list[LogEntry]] = field(default_factory=lambda: [[] for _ in range(LOG_PARTITIONS)])
-    buried: list[tuple[LogEntry, str]] = field(default_factory=list)
+    dead_letters: list[tuple[LogEntry, str]] = field(default_factory=list)
     members: dict[str, dict[WorkerId, float]] = field(default_factory=dict)
     """For each pool who shares it, and when they last asked."""
     capacity: dict[str, dict[WorkerId, int]] = field(default_factory=dict)
@@ -379,7 +379,7 @@ class SimBus(Bus):
         return await self._call(work)
 
     async def keep_dead_letter(self, entry: LogEntry, why: str) -> None:
-        await self._call(lambda: self._broker.buried.append((entry, why)))
+        await self._call(lambda: self._broker.dead_letters.append((entry, why)))
 
     async def partitions(self) -> int:
         return await self._call(lambda: len(self._broker.log))

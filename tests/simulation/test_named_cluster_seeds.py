@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.idempotency import AlreadyAnswered, Idempotency
 from noonday.model.breaker import MIN_RUNS, OPEN_MS
 from noonday.model.execution import State
 from noonday.model.job import JobType
@@ -603,7 +603,7 @@ def test_answered_from_what_was_stored() -> None:
         pause = Idempotency("k", "f", lambda _: 200, msgspec.json.encode)
 
         async def again(engine: Any) -> None:
-            with pytest.raises(Answered):
+            with pytest.raises(AlreadyAnswered):
                 await engine.services.jobs.pause(USER, job.job_id, pause)
 
         simulation.cut("api-0", "redis")

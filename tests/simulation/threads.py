@@ -22,11 +22,11 @@ class SimThreads:
         self._fill()
         return call
 
-    def replace_one(self) -> None:
+    def grow(self) -> None:
         self._limit += 1
         self._fill()
 
-    def take_back_one(self) -> None:
+    def shrink(self) -> None:
         self._limit -= 1
 
     def close(self) -> None:

@@ -4,13 +4,13 @@ import json
 from collections.abc import Sequence
 
 from noonday.model.batch import FireRequest, FireResult, Owner
-from noonday.model.change import Applied, Change, NewJob
+from noonday.model.change import Change, ChangeResult, NewJob
 from noonday.model.execution import Execution, State
 from noonday.model.firing import Entry, Fire, plan_fire
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId
 from noonday.model.job import Job, rule_of, spread_ms
 from noonday.model.message import Beat, Bye, Dispatch, Hello, Report
-from noonday.model.recording import Checkpoint, Settled
+from noonday.model.recording import Checkpoint, SettleResult
 from noonday.ports.jobs import Decide
 from tests.support.drivers import Store
 from tests.support.factories import NOW_MS
@@ -39,7 +39,7 @@ class Crank:
         new = [NewJob(job, first_fire(job, self.now_ms)) for job in jobs]
         await self.store.jobs.add(new, upsert=_no_upsert, audit=None, seal=None)
 
-    async def change(self, job: Job, change: Change | Decide, *, show: Sequence[ExecutionId] = ()) -> Applied:
+    async def change(self, job: Job, change: Change | Decide, *, show: Sequence[ExecutionId] = ()) -> ChangeResult:
         decide = (lambda before: change) if isinstance(change, Change) else change
         return await self.store.jobs.edit(job.tenant, job.id, decide, show=show)
 
@@ -72,7 +72,7 @@ class Crank:
         (dispatch,) = (await self.fire(at_ms=at_ms)).dispatches
         return dispatch
 
-    async def settle(self, *reports: Report, signs: Sequence[Hello | Beat | Bye] = ()) -> Settled:
+    async def settle(self, *reports: Report, signs: Sequence[Hello | Beat | Bye] = ()) -> SettleResult:
         """Apply a batch of the log. By then it is not earlier than the batch says."""
         self.now_ms = max([self.now_ms, *(report.ended_ms for report in reports)])
         was = self.place

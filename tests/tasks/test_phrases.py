@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from noonday.model import cron
+from noonday.model import cron_parsing
 from noonday.model.errors import InvalidInput
 from noonday.model.job import JobSpec, JobType, Target, check, rule_of
 from noonday.tasks.phrases import ALLOWED, Timing, read_interval
@@ -173,7 +173,7 @@ class TestTheCalendar:
 
     @pytest.mark.parametrize("word", ["hourly", "daily", "weekly", "monthly"])
     def test_calendar_word_alone_is_the_cron_alias(self, word: str) -> None:
-        assert read_interval(word).schedule == cron.ALIASES[f"@{word}"]
+        assert read_interval(word).schedule == cron_parsing.ALIASES[f"@{word}"]
 
 
 class TestDistances:

@@ -16,8 +16,8 @@ from noonday.wiring.connections import (
     KEEP_ALIVE_SEC,
     RESERVE,
     STALLED_SEC,
-    Awaits,
     Connections,
+    ConnectionState,
     raise_descriptor_limit,
 )
 from noonday.wiring.listening import answering, listen
@@ -75,7 +75,7 @@ class Site:
     def later(self, seconds: float) -> None:
         self.connections.close_late(asyncio.get_running_loop().time() + seconds)
 
-    async def until(self, awaits: Awaits) -> None:
+    async def until(self, awaits: ConnectionState) -> None:
         """Until the only connection waits for this."""
         await eventually(lambda: [each.awaits for each in self.connections._open] == [awaits], WITHIN_SEC)
 
@@ -121,7 +121,9 @@ async def test_the_longest_waiting_connection_makes_room(small: Site) -> None:
 async def test_requests_being_answered_are_not_closed_and_health_is_answered_beside_them(small: Site) -> None:
     busy = [await small.connect(b"GET /work HTTP/1.1\r\nhost: x\r\n\r\n") for _ in range(4)]
 
-    await eventually(lambda: [each.awaits for each in small.connections._open] == [Awaits.ANSWER] * 4, WITHIN_SEC)
+    await eventually(
+        lambda: [each.awaits for each in small.connections._open] == [ConnectionState.ANSWER] * 4, WITHIN_SEC
+    )
     assert (await small.ask()).startswith(b"HTTP/1.1 200")
     assert (await small.ask(READY.replace(b"/readyz", b"/work"))).startswith(b"HTTP/1.1 503")
     small.may_answer.set()
@@ -137,7 +139,8 @@ async def test_beyond_the_reserve_connections_are_closed_at_once(small: Site) ->
         await small.connect(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
 
     await eventually(
-        lambda: [each.awaits for each in small.connections._open] == [Awaits.ANSWER] * (4 + RESERVE), WITHIN_SEC
+        lambda: [each.awaits for each in small.connections._open] == [ConnectionState.ANSWER] * (4 + RESERVE),
+        WITHIN_SEC,
     )
     assert await small.is_closed(await small.connect(READY)) == b""
 
@@ -171,7 +174,7 @@ async def test_a_large_header_within_the_limit_is_read(small: Site) -> None:
 
 async def test_a_header_that_does_not_end_is_given_up(small: Site) -> None:
     client = await small.connect(b"GET /readyz HTTP/1.1\r\n")
-    await small.until(Awaits.HEADER)
+    await small.until(ConnectionState.HEADER)
     small.later(HEADER_SEC - 1)
     client[1].write(b"x: y\r\n")
     await asyncio.sleep(0)
@@ -182,7 +185,7 @@ async def test_a_header_that_does_not_end_is_given_up(small: Site) -> None:
 
 async def test_a_connection_without_a_request_is_kept_as_long_as_any_idle_one(small: Site) -> None:
     client = await small.connect()
-    await small.until(Awaits.REQUEST)
+    await small.until(ConnectionState.REQUEST)
     small.later(KEEP_ALIVE_SEC - 1)
     assert len(small.connections) == 1
     small.later(KEEP_ALIVE_SEC + 1)
@@ -192,7 +195,7 @@ async def test_a_connection_without_a_request_is_kept_as_long_as_any_idle_one(sm
 async def test_a_body_that_does_not_come_is_given_up_and_a_slow_one_is_not(small: Site) -> None:
     head = b"POST /readyz HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n"
     client = await small.connect(head)
-    await small.until(Awaits.BODY)
+    await small.until(ConnectionState.BODY)
     client[1].write(b"a" * 5_000_000)
     await client[1].drain()
 
@@ -229,7 +232,7 @@ async def test_requests_follow_each_other_on_one_connection(small: Site) -> None
         async with asyncio.timeout(WITHIN_SEC):
             for _ in range(sent.count(b"GET")):
                 assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
-    await small.until(Awaits.REQUEST)
+    await small.until(ConnectionState.REQUEST)
 
 
 async def test_an_answer_before_the_whole_body_leaves_the_connection_usable(small: Site) -> None:

@@ -111,10 +111,10 @@ async def test_an_abandoned_run_is_replaced_up_to_the_limit(deaf: Deaf, name: st
     ) as it:
         await abandon(it, deaf, name)
         assert (await it.ended(await it.publish("quick"))).outcome == Outcome.SUCCEEDED
-        assert it.worker.troubles() == []
+        assert it.worker.reasons_not_ready() == []
 
         await abandon(it, deaf, name)
-        assert it.worker.troubles()[0].startswith("2 abandoned runs have not ended, 2 at most are replaced")
+        assert it.worker.reasons_not_ready()[0].startswith("2 abandoned runs have not ended, 2 at most are replaced")
         assert (await it.ended(await it.publish("quick"))).outcome == Outcome.SUCCEEDED
 
         await abandon(it, deaf, name)
@@ -125,7 +125,7 @@ async def test_an_abandoned_run_is_replaced_up_to_the_limit(deaf: Deaf, name: st
 
         deaf.go.set()
         assert (await it.ended(waiting)).outcome == Outcome.SUCCEEDED
-        await it.until(lambda: not it.worker.troubles())
+        await it.until(lambda: not it.worker.reasons_not_ready())
 
 
 async def test_threads_are_no_more_than_allowed_once_abandoned_ones_have_come_back(deaf: Deaf) -> None:

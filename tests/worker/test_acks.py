@@ -20,7 +20,7 @@ async def test_the_bus_delivers_again_what_the_signals_could_not_ack() -> None:
     it.signals.is_away = True
     await it.acks.send()
     assert it.bus.done == []
-    assert "claims and revocations" in it.connectivity.troubles()[-1]
+    assert "claims and revocations" in it.connectivity.reasons_not_ready()[-1]
     it.signals.is_away = False
     await it.acks.send_again()
     assert it.bus.done == [run.dispatch]

@@ -72,7 +72,7 @@ async def test_an_outage_is_noted_and_raised() -> None:
     it.signals.is_away = True
     with pytest.raises(SignalsUnavailable):
         await it.claims.claim([it.run()])
-    assert it.connectivity.troubles()
+    assert it.connectivity.reasons_not_ready()
     it.signals.is_away = False
     await it.claims.claim([it.run()])
-    assert it.connectivity.troubles() == []
+    assert it.connectivity.reasons_not_ready() == []

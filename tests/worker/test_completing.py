@@ -13,7 +13,7 @@ from noonday.model.handler import Handler, Mode
 from noonday.model.message import Report, Token
 from noonday.model.nesting import MOST_LEVELS
 from noonday.ports.completions import Completions
-from noonday.worker.completing import Completing
+from noonday.worker.completing import Completer
 from noonday.worker.identity import Identity
 from noonday.worker.run import Run
 from tests.support.clock import ManualClock
@@ -48,7 +48,7 @@ def clock() -> ManualClock:
 def begun(keyring: Keyring, kept: Kept, clock: ManualClock, mode: Mode = Mode.ASYNC) -> Run:
     """A run whose handler has just been entered."""
     handler = Handler(HANDLER, POOL, print, mode)
-    identity = Identity(WORKER, Completing(kept, WORKER, keyring, clock, 100))
+    identity = Identity(WORKER, Completer(kept, WORKER, keyring, clock, 100))
     run = Run(dispatch(), Token(1, 0), handler, identity)
     run.started_ms = clock.now_ms()
     run.open_payload(keyring)

@@ -41,7 +41,7 @@ async def test_the_start_of_an_outage_of_the_signals_is_kept() -> None:
     it.connectivity.note_signals_unavailable()
     it.clock.advance(5)
     it.connectivity.note_signals_unavailable()
-    assert it.connectivity.troubles() == ["claims and revocations have been unavailable for 5 s"]
+    assert it.connectivity.reasons_not_ready() == ["claims and revocations have been unavailable for 5 s"]
 
 
 async def test_a_probe_finds_out_whether_the_signals_are_available_again() -> None:
@@ -49,10 +49,10 @@ async def test_a_probe_finds_out_whether_the_signals_are_available_again() -> No
     it.connectivity.note_signals_unavailable()
     it.signals.is_away = True
     await it.connectivity.probe_signals()
-    assert it.connectivity.troubles()
+    assert it.connectivity.reasons_not_ready()
     it.signals.is_away = False
     await it.connectivity.probe_signals()
-    assert it.connectivity.troubles() == []
+    assert it.connectivity.reasons_not_ready() == []
 
 
 async def test_a_stalled_control_loop_may_be_judged_lost() -> None:
@@ -84,4 +84,4 @@ async def test_an_identity_that_has_not_joined_cannot_be_judged_lost() -> None:
     it = Parts(frozen_after_sec=FROZEN_SEC)
     it.clock.advance(FROZEN_SEC + 1)
     assert not it.connectivity.may_be_judged_lost(it.clock.monotonic())
-    assert it.connectivity.troubles() == ["the worker has not joined its pools"]
+    assert it.connectivity.reasons_not_ready() == ["the worker has not joined its pools"]

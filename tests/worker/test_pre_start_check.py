@@ -94,7 +94,7 @@ async def test_nothing_starts_while_the_signals_are_unavailable() -> None:
     run = await it.claimed()
     it.signals.is_away = True
     assert await it.check.check(POOL, [run], {}) == ([run], None)
-    assert it.connectivity.troubles()
+    assert it.connectivity.reasons_not_ready()
 
 
 class SlowSignals(PartSignals):

@@ -2,8 +2,8 @@
 
 from noonday.worker.process_messages import (
     Cancel,
-    Ended,
-    Entered,
+    HandlerEnded,
+    HandlerEntered,
     ProgressMessage,
     decode_from_child,
     decode_from_worker,
@@ -13,7 +13,7 @@ from noonday.worker.process_messages import (
 
 
 def test_messages_of_a_child_arrive_unchanged_and_in_order() -> None:
-    sent = [Entered(), ProgressMessage(b"1"), Ended(observed=True, result=b"2")]
+    sent = [HandlerEntered(), ProgressMessage(b"1"), HandlerEnded(observed=True, result=b"2")]
     buffer = bytearray(b"".join(map(packed, sent)))
     assert [decode_from_child(body) for body in pop_messages(buffer)] == sent
     assert buffer == b""

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noonday.model.message import Token
-from noonday.worker.ready import Ready
+from noonday.worker.ready import ReadyRuns
 from noonday.worker.run import Run
 from tests.support.factories import NOW_MS, dispatch
 
@@ -17,9 +17,9 @@ def names(runs: list[Run]) -> list[str]:
     return [each.dispatch.execution_id for each in runs]
 
 
-def filled(*said: str) -> Ready:
+def filled(*said: str) -> ReadyRuns:
     """`a1` is the run 1 of tenant a."""
-    ready = Ready()
+    ready = ReadyRuns()
     ready.extend(run(name[0], name) for name in said)
     return ready
 
@@ -29,7 +29,7 @@ def test_one_tenant_starts_in_the_order_it_came() -> None:
 
 
 def test_one_tenant_starts_by_priority_and_then_by_due_time() -> None:
-    ready = Ready()
+    ready = ReadyRuns()
     for name, lane, due_ms in (("late", 1, 30), ("low", 2, 10), ("early", 1, 20), ("high", 0, 40)):
         ready.append(run(name=name, lane=lane, due_ms=due_ms))
     assert names(ready.take(10)) == ["high", "early", "late", "low"]
@@ -50,7 +50,7 @@ def test_whoever_comes_late_with_one_does_not_wait_for_many() -> None:
 
 def test_turns_are_as_many_as_weights_say_however_large_they_are() -> None:
     for scale in (1, 100):
-        ready = Ready()
+        ready = ReadyRuns()
         for n in range(70):
             for tenant, weight in (("a", 1), ("b", 2), ("c", 4)):
                 ready.append(run(tenant, f"{tenant}{n}", weight * scale))
@@ -61,7 +61,7 @@ def test_turns_are_as_many_as_weights_say_however_large_they_are() -> None:
 
 
 def test_a_heavy_tenant_does_not_keep_a_light_one_waiting_for_more_than_its_share() -> None:
-    ready = Ready()
+    ready = ReadyRuns()
     ready.extend(run("a", f"a{n}", 50) for n in range(200))
     ready.take(100)
     ready.append(run("b", "b1"))
@@ -69,7 +69,7 @@ def test_a_heavy_tenant_does_not_keep_a_light_one_waiting_for_more_than_its_shar
 
 
 def test_whoever_comes_and_goes_gets_no_more_than_its_share() -> None:
-    ready = Ready()
+    ready = ReadyRuns()
     ready.extend(run("a", f"a{n}", 4) for n in range(100))
     taken = Counter[str]()
     for n in range(50):
@@ -98,7 +98,7 @@ def test_it_can_be_emptied() -> None:
 
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 5), st.just("back"))))
 def test_nothing_is_lost_or_doubled_and_each_tenant_keeps_its_order(steps: list[object]) -> None:
-    ready, waiting, taken = Ready(), dict[str, list[str]](), list[Run]()
+    ready, waiting, taken = ReadyRuns(), dict[str, list[str]](), list[Run]()
     serial = 0
     for step in steps:
         if isinstance(step, int):

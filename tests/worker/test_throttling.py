@@ -24,16 +24,16 @@ class Shared(MemoryThrottles):
     away = False
     asked = 0
 
-    async def ask(self, knocks: Sequence[CallRequest], now_ms: int) -> list[int]:
+    async def ask(self, requests: Sequence[CallRequest], now_ms: int) -> list[int]:
         self.asked += 1
         if self.away:
             raise SignalsUnavailable("away")
-        return await super().ask(knocks, now_ms)
+        return await super().ask(requests, now_ms)
 
-    async def leave(self, left: Sequence[CallEnd]) -> None:
+    async def end(self, ends: Sequence[CallEnd]) -> None:
         if self.away:
             raise SignalsUnavailable("away")
-        await super().leave(left)
+        await super().end(ends)
 
 
 class Story:

@@ -55,7 +55,7 @@ async def test_a_log_that_answers_and_takes_nothing_is_a_reason_to_start_anew() 
     async with rig([handler(quick, Mode.ASYNC)], bus=bus) as here:
         bus.away, bus.answers = {0}, False
         await here.publish("quick")
-        await here.until(lambda: here.worker.troubles())
+        await here.until(lambda: here.worker.reasons_not_ready())
         assert isinstance(here.clock, ManualClock)
         for answers, is_live in ((False, True), (True, False)):
             bus.answers = answers
@@ -65,7 +65,7 @@ async def test_a_log_that_answers_and_takes_nothing_is_a_reason_to_start_anew() 
             assert here.worker.live() == is_live
         bus.away = set()
         await here.turn()
-        assert (here.worker.live(), here.worker.troubles()) == (True, [])
+        assert (here.worker.live(), here.worker.reasons_not_ready()) == (True, [])
 
 
 async def test_a_stalled_worker_goes_on_under_a_new_identity_at_once() -> None:

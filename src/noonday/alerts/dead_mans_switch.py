@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from noonday.alerts.aggregator import AlertAggregator
 from noonday.alerts.lateness import Lateness
-from noonday.model.alert import AlertKind, Late, Observation, Slow
+from noonday.model.alert import AlertKind, LateWork, Observation, SlowRun
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.alerts import Alerts
 
@@ -48,7 +48,7 @@ class DeadMansSwitch:
         missed = await self.lateness.missed(late, now_ms)
         observations = [*missed, *await self._slow(now_ms)]
         if observations:
-            await self.alerts.take_in(self._aggregator.aggregate(observations, now_ms))
+            await self.alerts.record(self._aggregator.aggregate(observations, now_ms))
             self.lateness.remember(missed)
         return 0
 
@@ -56,14 +56,14 @@ class DeadMansSwitch:
         cursor, _ = await self.alerts.recover(self._cursors.alerts, ALERT_PAGE, now_ms)
         self._cursors.alerts = cursor or ""
 
-    async def _overdue(self, now_ms: int) -> list[Late]:
+    async def _overdue(self, now_ms: int) -> list[LateWork]:
         """Timeline entries that are due and were not dispatched."""
         page = await self.alerts.late(self._cursors.due, now_ms - self.late_after_ms, LATE_PAGE)
         is_last = len(page) < LATE_PAGE
         self._cursors.due = _START if is_last else (page[-1].due_ms, page[-1].key)
         return page
 
-    async def _unstarted(self, now_ms: int) -> list[Late]:
+    async def _unstarted(self, now_ms: int) -> list[LateWork]:
         """Executions that were dispatched and not started."""
         cursor, found = await self.alerts.stranded(self._cursors.open, now_ms - self.late_after_ms, OPEN_PAGE)
         self._cursors.open = cursor or ""
@@ -75,13 +75,13 @@ class DeadMansSwitch:
         return [_slow(run, now_ms) for run in page if is_slow(run, now_ms)]
 
 
-def is_slow(run: Slow, now_ms: int) -> bool:
-    """Whether a run takes far longer than the longest recent success of its job. False if there were too few successes."""
+def is_slow(run: SlowRun, now_ms: int) -> bool:
+    """Return whether a run takes far longer than the longest recent success of its job. False if there were too few successes."""
     is_comparable = run.successes >= MIN_SUCCESSES and run.pool != NOTICES_POOL
     return is_comparable and now_ms - run.started_ms > SLOW_FACTOR * run.longest_ms
 
 
-def _slow(run: Slow, now_ms: int) -> Observation:
+def _slow(run: SlowRun, now_ms: int) -> Observation:
     running_sec, longest_sec = (now_ms - run.started_ms) // 1000, run.longest_ms / 1000
     return Observation(
         kind=AlertKind.SLOW,

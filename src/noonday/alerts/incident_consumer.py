@@ -44,7 +44,7 @@ class IncidentConsumer:
                 await self._halt(incident)
         if incidents:
             observations = [observation_of(incident) for incident in incidents]
-            await self._alerts.take_in(self._aggregator.aggregate(observations, now_ms))
+            await self._alerts.record(self._aggregator.aggregate(observations, now_ms))
         return len(incidents)
 
     async def _halt(self, incident: Incident) -> None:

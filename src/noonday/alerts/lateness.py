@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from noonday.intake.waiting import BlockedBy, Blocker, Waiter, Waiting, still_awaited
-from noonday.model.alert import AlertKind, Late, Observation
+from noonday.intake.blockers import BlockedBy, Blocker, BlockerFinder, DueEntry, still_awaited
+from noonday.model.alert import AlertKind, LateWork, Observation
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
 from noonday.model.pause import Pause
@@ -43,10 +43,10 @@ class Lateness:
 
     query_store: QueryStore
     settings_store: SettingsStore
-    waiting: Waiting
+    blockers: BlockerFinder
     _remembered: set[DedupKey] = field(default_factory=set)
 
-    async def missed(self, late: Iterable[Late], now_ms: int) -> list[Observation]:
+    async def missed(self, late: Iterable[LateWork], now_ms: int) -> list[Observation]:
         """Return an observation for the oldest overdue entry of each job, unless a pause or limit blocks it on purpose."""
         rows = [
             row
@@ -66,7 +66,7 @@ class Lateness:
             self._remembered.clear()
         self._remembered.update((each.tenant, each.about, each.dedup_key or "") for each in missed)
 
-    async def _without_blocked(self, rows: list[Late]) -> list[Late]:
+    async def _without_blocked(self, rows: list[LateWork]) -> list[LateWork]:
         """Drop the rows that a pause or a full cap blocks, with two queries for any number of rows."""
         pauses = await self.settings_store.pauses()
         full = await self._full({(row.tenant, row.pool) for row in rows})
@@ -81,14 +81,14 @@ class Lateness:
         slots = await self.settings_store.slots(keys)
         return {key for key, each in slots.items() if each.cap is not None and each.used >= each.cap}
 
-    async def _reasons(self, rows: list[Late]) -> dict[Group, Blocker]:
-        first: dict[Group, Late] = {}
+    async def _reasons(self, rows: list[LateWork]) -> dict[Group, Blocker]:
+        first: dict[Group, LateWork] = {}
         for row in rows:
             if not row.handed_out:
                 first.setdefault(_group_of(row), row)
         return {group: await self._reason(row) for group, row in list(first.items())[:EXPLAINED]}
 
-    async def _reason(self, row: Late) -> Blocker:
+    async def _reason(self, row: LateWork) -> Blocker:
         job = await self.query_store.find_job(row.tenant, JobId(row.job_id))
         concurrency = job.job.spec.concurrency if job else None
         if row.execution_id and (
@@ -96,31 +96,31 @@ class Lateness:
         ):
             concurrency = still_awaited(concurrency, execution.slots)
         mark = (row.due_ms, row.key)
-        return await self.waiting.of(Waiter(row.tenant, row.pool, JobId(row.job_id), mark, concurrency))
+        return await self.blockers.find(DueEntry(row.tenant, row.pool, JobId(row.job_id), mark, concurrency))
 
 
-def oldest_of_each_job(late: Iterable[Late]) -> list[Late]:
-    first: dict[tuple[str, str], Late] = {}
+def oldest_of_each_job(late: Iterable[LateWork]) -> list[LateWork]:
+    first: dict[tuple[str, str], LateWork] = {}
     for row in sorted(late, key=lambda row: row.due_ms):
         if row.job_id and row.pool != NOTICES_POOL:
             first.setdefault((row.tenant, row.job_id), row)
     return list(first.values())
 
 
-def is_paused(row: Late, pauses: Iterable[Pause]) -> bool:
+def is_paused(row: LateWork, pauses: Iterable[Pause]) -> bool:
     names = {"TENANT": row.tenant, "POOL": row.pool}
     return any(pause.kind == "ALL" or names.get(pause.kind) == pause.name for pause in pauses)
 
 
-def _dedup_key_of(row: Late) -> str:
+def _dedup_key_of(row: LateWork) -> str:
     return f"{row.due_ms:015d}"
 
 
-def _group_of(row: Late) -> Group:
+def _group_of(row: LateWork) -> Group:
     return row.tenant, row.pool, "" if row.early else row.job_id
 
 
-def _missed(row: Late, reason: Blocker | None, now_ms: int) -> Observation:
+def _missed(row: LateWork, reason: Blocker | None, now_ms: int) -> Observation:
     return Observation(
         kind=AlertKind.MISSED,
         tenant=row.tenant,
@@ -133,7 +133,7 @@ def _missed(row: Late, reason: Blocker | None, now_ms: int) -> Observation:
     )
 
 
-def _explanation(row: Late, reason: Blocker | None) -> str:
+def _explanation(row: LateWork, reason: Blocker | None) -> str:
     if row.handed_out:
         return f": no worker of pool {row.pool!r} has started it"
     return "" if reason is None else f": {reason.reason}"

@@ -16,7 +16,7 @@ from noonday.alerts.wording import SUBJECTS, dead_execution_of
 from noonday.model.alert import AlertEvent
 from noonday.model.errors import BadKey
 from noonday.model.ids import ExecutionId
-from noonday.model.notice import Digest, Note, Open, Preference, notes_of
+from noonday.model.notice import Digest, OpenNotice, Preference, SelectedEvent, select_events
 from noonday.ports.alerts import Alerts
 from noonday.ports.clock import Clock
 from noonday.ports.notices import Notices
@@ -59,9 +59,9 @@ class Notifier:
 
     async def _collect(self, events: Sequence[AlertEvent], now_ms: int) -> int:
         preferences = await self._notices.preferences({event.tenant for event in events})
-        notes = notes_of(events, preferences)
-        opened = _open_notices(preferences, notes, now_ms)
-        return await self._notices.take_in([event.id for event in events], notes, opened)
+        selected = select_events(events, preferences)
+        opened = _new_notices(preferences, selected, now_ms)
+        return await self._notices.collect([event.id for event in events], selected, opened)
 
     async def send_due(self, now_ms: int) -> int:
         """Create the jobs of due notices. Returns their number.
@@ -81,7 +81,7 @@ class Notifier:
             raise unreadable
         return len(due)
 
-    async def _send(self, notice: Open) -> None:
+    async def _send(self, notice: OpenNotice) -> None:
         preference = await self._notices.find_preference(notice.tenant, notice.preference)
         if preference is None or not preference.enabled:
             return
@@ -101,11 +101,13 @@ class Notifier:
         return execution.attempt if execution else None
 
 
-def _open_notices(preferences: Sequence[Preference], notes: Collection[Note], now_ms: int) -> list[Open]:
+def _new_notices(
+    preferences: Sequence[Preference], selected: Collection[SelectedEvent], now_ms: int
+) -> list[OpenNotice]:
     """Notices for the preferences with new events. The store ignores one whose preference has an open notice already."""
-    noted = {(note.event.tenant, note.preference) for note in notes}
+    with_events = {(each.event.tenant, each.preference) for each in selected}
     return [
-        Open(str(uuid_utils.uuid7()), preference.tenant, preference.id, now_ms + preference.digest_ms)
+        OpenNotice(str(uuid_utils.uuid7()), preference.tenant, preference.id, now_ms + preference.digest_ms)
         for preference in preferences
-        if (preference.tenant, preference.id) in noted
+        if (preference.tenant, preference.id) in with_events
     ]

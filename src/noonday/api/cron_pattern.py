@@ -1,10 +1,10 @@
 """Regular expression of cron expressions, for clients that validate before they send.
 
-It matches all that `model.cron.parse` accepts. It also matches reversed ranges and dates that never occur, such as 31
+It matches all that `model.cron_parsing.parse` accepts. It also matches reversed ranges and dates that never occur, such as 31
 February, which a regular expression cannot exclude.
 """
 
-from noonday.model.cron import ALIASES
+from noonday.model.cron_parsing import ALIASES
 
 
 def _any_case(word: str) -> str:

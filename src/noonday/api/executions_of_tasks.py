@@ -15,7 +15,7 @@ from noonday.model.tasks.wire import (
     TaskCallPage,
     UrlOfEndpoint,
 )
-from noonday.tasks.kept_calls import endpoint_of_url
+from noonday.tasks.definitions import endpoint_of_url
 
 
 class CallQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ class KnownHosts:
         names = {*LOOPBACK_NAMES, own.lower()} if is_loopback else set[str]()
         self._known = names | {f"{name}:{port}" for name in names} | {host_of(origin) for origin in origins}
 
-    def knows(self, host: str) -> bool:
+    def accepts(self, host: str) -> bool:
         return host.lower() in self._known
 
 
@@ -41,7 +41,7 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._hosts.is_checked and scope["path"] in CHECKED_PATHS:
             host = _host_in(dict(scope["headers"]))
-            if host is not None and not self._hosts.knows(host):
+            if host is not None and not self._hosts.accepts(host):
                 detail = f"unknown host name {host[:100]!r}; to allow it, add its URL to ui.origins"
                 await reply_of(UnknownHost(detail), scope["path"]).send(send, without_body=scope["method"] == "HEAD")
                 return

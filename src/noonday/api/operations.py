@@ -18,7 +18,7 @@ from noonday.api.redaction import redacted
 from noonday.api.reply import PROBLEM_JSON, Header, Reply
 from noonday.api.request import Request
 from noonday.api.routing import Route, snake
-from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.idempotency import AlreadyAnswered, Idempotency
 from noonday.model.caller import Caller
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import (
@@ -109,7 +109,7 @@ class Operation:
         idem = self._idempotency(request, body)
         try:
             result = await self._perform(RequestContext(self._services, caller, idem, trace), arguments)
-        except Answered as answered:
+        except AlreadyAnswered as answered:
             return self._replay(answered)
         except REFUSALS as refusal:
             reply = reply_of(refusal, request.path)
@@ -175,7 +175,7 @@ class Operation:
         fingerprint = blake2b(request_line + body, digest_size=16).hexdigest()
         return Idempotency(idempotency_key(header), fingerprint, self._route.status_for, self._route.encode)
 
-    def _replay(self, answered: Answered) -> Reply:
+    def _replay(self, answered: AlreadyAnswered) -> Reply:
         replay: Header = (b"idempotency-replay", b"true")
         if answered.status >= 400:
             return Reply(answered.body, answered.status, PROBLEM_JSON, [replay])

@@ -54,19 +54,19 @@ class Route:
     """Scope that the token needs; None if the route needs no token."""
     status: int = 200
     created_nothing: Callable[[Any], bool] | None = None
-    """Whether a result means that nothing was created; the status is then 200 instead of `status`."""
+    """True if a result means that nothing was created; the status is then 200 instead of `status`."""
     encode: Callable[[Any], bytes] = encode
     returns: Any = None
     """Type of the response, if it differs from the function's return annotation."""
     media_type: str = JSON
     is_batch: bool = False
-    """Whether the size limit of batches applies to the body."""
+    """True if the size limit of batches applies to the body."""
     creates_jobs: bool = False
-    """Whether it counts against the tenant's quota of jobs."""
+    """True if it counts against the tenant's quota of jobs."""
     needs_key: bool = False
-    """Whether requests need an Idempotency-Key."""
+    """True if requests need an Idempotency-Key."""
     is_safe: bool = False
-    """Whether it changes nothing, although its method is not GET."""
+    """True if it changes nothing, although its method is not GET."""
     documented: bool = True
     parameters: Mapping[str, Any] = field(init=False)
 

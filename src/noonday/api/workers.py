@@ -30,7 +30,7 @@ class Overview(msgspec.Struct, frozen=True, rename="camel"):
     lateness_ms: LatenessQuantiles
     due: int
     due_is_least: bool
-    """Whether `due` is a lower bound, because only part of the timeline was scanned."""
+    """True if `due` is a lower bound, because only part of the timeline was scanned."""
     running: int
     queued: int
     dead_letters: int

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice_option
-from noonday.cli.finding import find_job, is_id
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant, whole
-from noonday.cli.jobs import first_of
+from noonday.cli.lookup import find_job, is_id
 from noonday.cli.notify import notify
-from noonday.cli.screen import console, done, json_option, patience, said, show, show_json, show_list, state
+from noonday.cli.paging import first_of
+from noonday.cli.screen import cell_text, console, done, json_option, patience, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.alert import AlertKind
 from noonday.model.alert_view import MOST_UNREAD, AlertView
@@ -55,7 +55,7 @@ alert.add_command(notify)
 @click.option("--job", metavar="JOB", help="Only alerts of this job or task: id, id prefix, or name.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of alerts.")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, everything: bool, kind: str | None, job: str | None, limit: int, as_json: bool) -> None:
     """List alerts, newest first, with the next steps."""
     with patience("reading alerts"):
@@ -72,7 +72,7 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
     )
     for one in alerts:
         grid.add(
-            one.id, one.kind, state(one.status), _about(one), str(one.count), brief(one.last_at), said(one.message)
+            one.id, one.kind, state(one.status), _about(one), str(one.count), brief(one.last_at), cell_text(one.message)
         )
     show_list(grid, "alerts", more)
     for line in _hints(alerts):
@@ -83,7 +83,7 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
 @alert.command("show")
 @click.argument("alert_id", metavar="ALERT")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
     """Show an alert and the next steps."""
     found = client.alerts.get(_find(client, alert_id))
@@ -99,7 +99,7 @@ def show_(client: SyncClient, alert_id: str, as_json: bool) -> None:
 @click.option("--until", type=instant, help="Only alerts that did not recur after this time, such as -1h.")
 @click.option("--everything", is_flag=True, help="Acknowledge all alerts.")
 @json_option
-@asks("write")
+@with_client("write")
 def ack(
     client: SyncClient,
     alert_id: str | None,
@@ -147,7 +147,7 @@ def _find(client: SyncClient, text: str) -> str:
 
 
 def _about(one: AlertView) -> str:
-    return said(one.name or one.job_id or one.endpoint or "the tenant")
+    return cell_text(one.name or one.job_id or one.endpoint or "the tenant")
 
 
 def _hints(alerts: list[AlertView]) -> Iterator[str]:
@@ -179,8 +179,8 @@ def _facts_of(one: AlertView) -> list[tuple[str, Any]]:
         ("about", _about(one)),
         ("task" if one.task_id else "job", one.job_id),
         ("execution", one.execution_id),
-        ("endpoint", said(one.endpoint) if one.endpoint else None),
-        ("message", said(one.message)),
+        ("endpoint", cell_text(one.endpoint) if one.endpoint else None),
+        ("message", cell_text(one.message)),
         ("count", str(one.count)),
         ("first", whole(one.first_at)),
         ("last", whole(one.last_at)),
@@ -193,4 +193,4 @@ def _facts_of(one: AlertView) -> list[tuple[str, Any]]:
 def _acknowledged(one: AlertView) -> str | None:
     if one.acknowledged_at is None:
         return None
-    return f"{whole(one.acknowledged_at)} by {said(one.acknowledged_by)}"
+    return f"{whole(one.acknowledged_at)} by {cell_text(one.acknowledged_by)}"

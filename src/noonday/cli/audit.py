@@ -2,12 +2,12 @@
 
 import click
 
-from noonday.cli.asking import asks
-from noonday.cli.finding import find_job
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import brief
-from noonday.cli.jobs import first_of, page_size
-from noonday.cli.screen import compact, json_option, said, show_json, show_list
+from noonday.cli.lookup import find_job
+from noonday.cli.paging import first_of, page_size
+from noonday.cli.screen import cell_text, compact, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.sdk.sync import SyncClient
 
@@ -25,7 +25,7 @@ Examples:
 @click.option("--subject", help="Only changes by this token subject (`sub`).")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of entries.")
 @json_option
-@asks("admin")
+@with_client("admin")
 def audit(
     client: SyncClient, job: str | None, target: str | None, subject: str | None, limit: int, as_json: bool
 ) -> None:
@@ -40,5 +40,5 @@ def audit(
     grid = ListTable("TIME", "WHO", "DID", "TO", "DETAIL", cut=("DETAIL",), spare=("DETAIL",))
     for one in entries:
         detail = compact(one.detail) if one.detail else "-"
-        grid.add(brief(one.at), said(one.subject), one.action, said(one.target), detail)
+        grid.add(brief(one.at), cell_text(one.subject), one.action, cell_text(one.target), detail)
     return show_list(grid, "entries", more)

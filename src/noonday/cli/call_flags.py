@@ -14,8 +14,8 @@ from noonday.cli.job_flags import read_json
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.retry import Backoff
-from noonday.model.schedule import zone
 from noonday.model.tasks.wire import GONE_STATUS, Method, TaskPatch, TaskSpec, TaskType, TaskView
+from noonday.model.zones import zone
 
 F = TypeVar("F", bound=Callable[..., Any])
 _read_spec = BodyDecoder(TaskSpec)

@@ -11,11 +11,12 @@ from noonday.cli.group import Command
 from noonday.cli.instants import instant, now, relative
 from noonday.cli.screen import json_option, show, show_json
 from noonday.cli.tables import ListTable, facts
-from noonday.model import schedule
-from noonday.model.cron import explain, parse
+from noonday.model import zones
+from noonday.model.cron_parsing import explain, parse
 from noonday.model.errors import InvalidInput
 from noonday.model.job import instant_of, ms_of
-from noonday.model.schedule import CronRule, DstMark, Gap, Repeat, describe
+from noonday.model.offset_changes import Gap, Repeat
+from noonday.model.schedule import CronRule, DstMark, describe
 from noonday.model.view import Preview, PreviewTime
 
 NAMES = ("second", "minute", "hour", "day of month", "month", "day of week")
@@ -66,7 +67,7 @@ def cron(
     expression = " ".join(words)
     try:
         parse(expression)
-        schedule.zone(tz)
+        zones.zone(tz)
     except InvalidInput as bad:
         raise pointed(bad, expression, len(words)) from bad
     preview = _preview(CronRule(expression, tz, Gap(gap), Repeat(repeat)), from_ or now(), count)

@@ -7,13 +7,13 @@ from typing import Any, Generic, TypeVar
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.executions import checked
-from noonday.cli.finding import find_job, find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
-from noonday.cli.jobs import first_of, page_size
-from noonday.cli.screen import console, done, json_option, patience, said, show_json, show_list
+from noonday.cli.lookup import find_job, find_task
+from noonday.cli.paging import first_of, page_size
+from noonday.cli.screen import cell_text, console, done, json_option, patience, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.filters import DeadFilter
 from noonday.model.tasks.wire import TaskDeadFilter, TaskDeadLetterView, TaskExecutionView
@@ -90,7 +90,7 @@ def add_commands(group: click.Group, letters: DeadLetters[Any, Any, Any]) -> Non
     )
     @click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
     @json_option
-    @asks("read")
+    @with_client("read")
     def list_(client: SyncClient, archived: bool, limit: int, no_limit: bool, as_json: bool, **where: Any) -> None:
         with patience("reading dead letters"):
             listing = letters.pages(
@@ -103,7 +103,7 @@ def add_commands(group: click.Group, letters: DeadLetters[Any, Any, Any]) -> Non
 
     @group.command(help=letters.help_of_retry, params=_one_or_many(letters, "Retry"))
     @json_option
-    @asks("write")
+    @with_client("write")
     def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
         if _is_one(letters, execution_id, everything, where):
             retried = letters.retry(client, checked(execution_id or ""))
@@ -113,7 +113,7 @@ def add_commands(group: click.Group, letters: DeadLetters[Any, Any, Any]) -> Non
 
     @group.command(params=_one_or_many(letters, "Archive"))
     @json_option
-    @asks("write")
+    @with_client("write")
     def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
         """Archive one dead letter, or all that match the filters. Archived dead letters are not listed."""
         if _is_one(letters, execution_id, everything, where):
@@ -181,8 +181,8 @@ def _table(letters: Sequence[DeadLetterView]) -> ListTable:
     for one in letters:
         it = one.execution
         error = f"{it.error.type}: {it.error.message}" if it.error else None
-        name = said(it.job_name) if it.job_name else it.job_id
-        grid.add(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), said(error))
+        name = cell_text(it.job_name) if it.job_name else it.job_id
+        grid.add(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), cell_text(error))
     return grid
 
 
@@ -191,7 +191,14 @@ def _table_of_tasks(letters: Sequence[TaskDeadLetterView]) -> ListTable:
     grid = ListTable(*headers, right=("ATTEMPTS",), cut=("TASK", "CALLS", "ERROR"), spare=("ATTEMPTS", "CALLS", "TASK"))
     for one in letters:
         name, error = one.task_name or one.task_id, f"{one.error_type}: {one.error_message}"
-        grid.add(one.id, brief(one.failed_at), said(name), said(one.webhook_url), str(one.attempts), said(error))
+        grid.add(
+            one.id,
+            brief(one.failed_at),
+            cell_text(name),
+            cell_text(one.webhook_url),
+            str(one.attempts),
+            cell_text(error),
+        )
     return grid
 
 

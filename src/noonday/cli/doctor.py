@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from noonday.cli.asking import settings_options
+from noonday.cli.client import settings_options
 from noonday.cli.exits import FAILED
 from noonday.cli.group import Command
 from noonday.cli.instants import now

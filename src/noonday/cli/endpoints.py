@@ -7,11 +7,11 @@ import click
 from msgspec.structs import replace
 from rich.text import Text
 
-from noonday.cli.asking import asks
-from noonday.cli.flaws import at_flags
+from noonday.cli.client import with_client
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, whole
-from noonday.cli.screen import done, json_option, said, show, show_json, show_list, state
+from noonday.cli.screen import cell_text, done, json_option, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.endpoint import EndpointSettings
 from noonday.model.endpoint_view import EndpointView
@@ -49,7 +49,7 @@ def endpoint() -> None:
     "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number of endpoints."
 )
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, limit: int, as_json: bool) -> None:
     """List endpoints that were called or have settings, sorted by name."""
     found = client.endpoints.list(limit=limit)
@@ -68,14 +68,14 @@ def list_(client: SyncClient, limit: int, as_json: bool) -> None:
     for one in found.endpoints:
         settings, health = one.settings, one.health
         last = brief(health.last_success_at)
-        grid.add(one.endpoint, _state(one), _rate(settings), _at_once(settings), last, said(_last_error(one)))
+        grid.add(one.endpoint, _state(one), _rate(settings), _at_once(settings), last, cell_text(_last_error(one)))
     return show_list(grid, "endpoints", more=found.next is not None)
 
 
 @endpoint.command("show")
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Show the settings and health of an endpoint."""
     return _print(client.endpoints.get(_checked(endpoint_)), as_json)
@@ -103,7 +103,7 @@ def _limit(kind: type) -> Any:
     help="Disable the endpoint after failures for this long without a success; 0 disables it never. [default: 5d]",
 )
 @json_option
-@asks("write")
+@with_client("write")
 def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> None:
     """Change the settings of an endpoint. Settings without a flag keep their values."""
     name = _checked(endpoint_)
@@ -117,7 +117,7 @@ def set_(client: SyncClient, endpoint_: str, as_json: bool, **flags: Any) -> Non
 @endpoint.command()
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks("write")
+@with_client("write")
 def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Enable an endpoint and resume the tasks that stopped when it was disabled."""
     found = client.endpoints.enable(_checked(endpoint_))
@@ -127,7 +127,7 @@ def enable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
 @endpoint.command()
 @click.argument("endpoint_", metavar="ENDPOINT")
 @json_option
-@asks("write")
+@with_client("write")
 def disable(client: SyncClient, endpoint_: str, as_json: bool) -> None:
     """Disable an endpoint: its tasks stop, and new tasks for it are refused."""
     found = client.endpoints.disable(_checked(endpoint_))
@@ -169,12 +169,12 @@ def _facts_of(found: EndpointView) -> list[tuple[str, str | Text]]:
     settings, health = found.settings, found.health
     rows: list[tuple[str, str | Text]] = [("endpoint", found.endpoint), ("id", found.id), ("health", _state(found))]
     if health.disabled_at is not None:
-        rows += [("disabled", whole(health.disabled_at)), ("because", f"it {said(health.disabled_because)}")]
+        rows += [("disabled", whole(health.disabled_at)), ("because", f"it {cell_text(health.disabled_because)}")]
     if health.failing_since is not None:
         rows.append(("failing since", f"{whole(health.failing_since)}, {health.failures} calls"))
     rows += [("last success", whole(health.last_success_at)), ("last failure", whole(health.last_failure_at))]
     if health.last_error is not None:
-        rows.append(("last error", said(health.last_error)))
+        rows.append(("last error", cell_text(health.last_error)))
     rows += [("rate", _rate(settings)), ("at once", _at_once(settings))]
     days = settings.disable_after_days
     return [*rows, ("disabled after", f"{days:g} days of failures" if days else "never")]

@@ -6,12 +6,12 @@ from typing import Any
 import click
 from rich.text import Text
 
-from noonday.cli.asking import asks
-from noonday.cli.finding import find_job, is_id, is_job_id
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, exact, length, printable, whole
-from noonday.cli.jobs import took
-from noonday.cli.screen import compact, done, json_option, patience, said, show, show_json, state
+from noonday.cli.job_details import took
+from noonday.cli.lookup import find_job, is_id, is_job_id
+from noonday.cli.screen import cell_text, compact, done, json_option, patience, show, show_json, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import NotFound
 from noonday.model.view import ExecutionView
@@ -34,7 +34,7 @@ def execution() -> None:
 @click.argument("execution_id", metavar="EXECUTION")
 @click.option("--traceback", is_flag=True, help="Show the whole traceback of an error.")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool) -> None:
     """Show an execution: its state, attempts, error, progress and result."""
     found = client.get_execution(checked(execution_id))
@@ -51,7 +51,7 @@ def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool)
 @execution.command()
 @click.argument("execution_id", metavar="EXECUTION")
 @json_option
-@asks("write")
+@with_client("write")
 def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
     """Cancel an execution: at once if it has not started, else as soon as its handler stops."""
     asked = client.cancel(checked(execution_id))
@@ -67,7 +67,7 @@ def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
 @execution.command()
 @click.argument("of", metavar="EXECUTION|JOB")
 @click.option("--timeout", type=duration, help="Maximum time to wait. [default: no limit]")
-@asks("read")
+@with_client("read")
 def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:
     """Wait for an execution to end and print its result as JSON.
 
@@ -91,9 +91,9 @@ def checked(text: str) -> str:
 def _facts_of(one: ExecutionView) -> list[tuple[str, Any]]:
     return [
         ("execution", one.execution_id),
-        ("job", f"{said(one.job_name)} ({one.job_id})" if one.job_name else one.job_id),
+        ("job", f"{cell_text(one.job_name)} ({one.job_id})" if one.job_name else one.job_id),
         ("state", state(one.state)),
-        ("waits for", said(one.waiting_for) if one.waiting_for else None),
+        ("waits for", cell_text(one.waiting_for) if one.waiting_for else None),
         ("next attempt", whole(one.next_attempt_at) if one.next_attempt_at and one.attempt > 1 else None),
         ("cause", one.cause + (f" {one.retry_of}" if one.retry_of else "")),
         ("target", f"{one.handler} in pool {one.pool}"),
@@ -101,10 +101,10 @@ def _facts_of(one: ExecutionView) -> list[tuple[str, Any]]:
         ("started", _started(one)),
         ("finished", whole(one.finished_at) if one.finished_at else None),
         ("worker", one.worker_id),
-        ("error", Text(said(f"{one.error.type}: {one.error.message}"), style="red") if one.error else None),
+        ("error", Text(cell_text(f"{one.error.type}: {one.error.message}"), style="red") if one.error else None),
         ("progress", compact(one.progress) if one.progress is not None else None),
         ("result", compact(one.result) if one.result is not None else None),
-        ("cancel", said(one.cancel_requested) if one.cancel_requested else None),
+        ("cancel", cell_text(one.cancel_requested) if one.cancel_requested else None),
         ("logs", one.logs_url),
         ("trace", one.trace_id),
     ]
@@ -127,6 +127,6 @@ def _attempts(one: ExecutionView) -> ListTable:
             brief(each.started_at),
             took(each.started_at, each.finished_at),
             each.worker_id or "-",
-            said(error),
+            cell_text(error),
         )
     return grid

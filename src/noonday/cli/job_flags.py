@@ -10,14 +10,14 @@ import click
 import msgspec
 
 from noonday.cli.choices import choice_option
-from noonday.cli.flaws import at_flags
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.instants import duration, durations, instant
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import InvalidInput, nearest
 from noonday.model.job import CatchUpPolicy, JobSpec, Overlap, Priority
+from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.pool import BUILT_IN_POOLS
 from noonday.model.retry import Backoff
-from noonday.model.schedule import Gap, Repeat
 from noonday.model.view import PoolView
 
 F = TypeVar("F", bound=Callable[..., Any])

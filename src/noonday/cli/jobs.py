@@ -1,31 +1,39 @@
 """`noonday job`: create, list and change jobs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 from rich.text import Text
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice, names_of
-from noonday.cli.finding import find_job
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
-from noonday.cli.instants import brief, instant, length, whole
+from noonday.cli.instants import brief, instant
+from noonday.cli.job_details import facts_of, schedule_of, took
 from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
-from noonday.cli.screen import compact, console, done, json_option, patience, said, show, show_json, show_list, state
+from noonday.cli.lookup import find_job
+from noonday.cli.paging import PAGE, first_of, page_size
+from noonday.cli.screen import (
+    cell_text,
+    console,
+    done,
+    json_option,
+    patience,
+    show,
+    show_json,
+    show_list,
+    state,
+)
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
-from noonday.model.job import CatchUp, Concurrency, Dst, JobType
-from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.job import JobType
 from noonday.model.view import BackfillView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
 
-T = TypeVar("T")
-PAGE = 500
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELLED")
 RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
@@ -60,7 +68,7 @@ def job() -> None:
 @job_options
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key create one job.")
 @json_option
-@asks("write")
+@with_client("write")
 def create(client: SyncClient, file: Path | None, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
     """Create a job.
 
@@ -95,7 +103,7 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of jobs.")
 @click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: str | None, **where: Any) -> None:
     """List jobs, newest first."""
     with patience("reading jobs"):
@@ -108,7 +116,12 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
     )
     for one in jobs:
         grid.add(
-            one.job_id, said(one.name), state(one.state), schedule_of(one), one.target.handler, brief(one.next_fire_at)
+            one.job_id,
+            cell_text(one.name),
+            state(one.state),
+            schedule_of(one),
+            one.target.handler,
+            brief(one.next_fire_at),
         )
     return show_list(grid, "jobs", more)
 
@@ -117,13 +130,13 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
 @click.argument("job_id", metavar="JOB")
 @click.option("--executions", type=click.IntRange(0, 100), default=10, show_default=True, help="Number of executions.")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> None:
     """Show a job and its latest executions."""
     found = client.get_job(find_job(client, job_id), executions=executions)
     if as_json:
         return show_json(found)
-    show(facts(_facts_of(found)))
+    show(facts(facts_of(found)))
     for warning in found.warnings:
         show(Text(f"warning: {warning}", style="yellow"))
     if found.executions:
@@ -134,7 +147,7 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks("write")
+@with_client("write")
 def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Pause a job: it fires no more until resumed. Running executions continue."""
     _report(client.pause(find_job(client, job_id)), "paused", as_json)
@@ -143,7 +156,7 @@ def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks("write")
+@with_client("write")
 def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Resume a paused job. Missed occurrences run only if the job catches up on pauses (--while-paused)."""
     _report(client.resume(find_job(client, job_id)), "resumed", as_json)
@@ -152,7 +165,7 @@ def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
 @job.command()
 @click.argument("job_id", metavar="JOB")
 @json_option
-@asks("write")
+@with_client("write")
 def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
     """Cancel a job permanently. It remains readable."""
     _report(client.delete(find_job(client, job_id)), "cancelled", as_json)
@@ -162,7 +175,7 @@ def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
 @click.argument("job_id", metavar="JOB")
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key run the job once.")
 @json_option
-@asks("write")
+@with_client("write")
 def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_json: bool) -> None:
     """Run a job now, in addition to its schedule."""
     made = client.trigger(find_job(client, job_id), idempotency_key=idempotency_key)
@@ -178,7 +191,7 @@ def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_jso
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of executions.")
 @click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
 @json_option
-@asks("read")
+@with_client("read")
 def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, no_limit: bool, as_json: bool) -> None:
     """List the executions of a job, newest first."""
     with patience("reading executions"):
@@ -197,7 +210,7 @@ def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, 
     "--limit", type=click.IntRange(1, PAGE), default=PAGE, show_default=True, help="Maximum number of occurrences."
 )
 @json_option
-@asks("read")
+@with_client("read")
 def occurrences_(
     client: SyncClient, job_id: str, from_: datetime | None, to: datetime | None, limit: int, as_json: bool
 ) -> None:
@@ -210,7 +223,7 @@ def occurrences_(
         return show_json(page)
     grid = ListTable("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",), spare=("COUNT",))
     for one in page.occurrences:
-        grid.add(_span(one), state(one.outcome), str(one.count), said(one.reason), one.execution_id or "-")
+        grid.add(_span(one), state(one.outcome), str(one.count), cell_text(one.reason), one.execution_id or "-")
     return show_list(grid, "occurrences", page.is_least or len(page.occurrences) == limit)
 
 
@@ -223,7 +236,7 @@ def occurrences_(
 )
 @click.option("--preview", is_flag=True, help="Show the occurrences without running them.")
 @json_option
-@asks("write")
+@with_client("write")
 def backfill(
     client: SyncClient,
     job_id: str,
@@ -259,16 +272,6 @@ def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_
             return msgspec.structs.replace(answer, created=created)
 
 
-def first_of(items: Iterator[T], limit: int | None) -> tuple[list[T], bool]:
-    """Return the first items, and whether there are more."""
-    taken = list(islice(items, limit))
-    return taken, limit is not None and next(items, None) is not None
-
-
-def page_size(limit: int, no_limit: bool) -> int:
-    return PAGE if no_limit else min(PAGE, limit + 1)
-
-
 def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
     grid = ListTable(
         "EXECUTION",
@@ -290,22 +293,9 @@ def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
             str(one.attempt),
             took(one.started_at, one.finished_at),
             one.cause,
-            said(f"{one.error.type}: {one.error.message}" if one.error else one.waiting_for),
+            cell_text(f"{one.error.type}: {one.error.message}" if one.error else one.waiting_for),
         )
     return grid
-
-
-def took(started: datetime | None, finished: datetime | None) -> str:
-    return length((finished - started).total_seconds()) if started and finished else "-"
-
-
-def schedule_of(one: JobView) -> str:
-    """Describe when a job runs: `0 3 * * * in UTC`, `every 5 min`, `once`."""
-    if one.type is JobType.CRON:
-        return f"{one.schedule} in {one.timezone or 'UTC'}"
-    if one.type is JobType.INTERVAL:
-        return f"every {length(one.every_sec or 0)}"
-    return "once"
 
 
 def _label(one: JobView) -> str:
@@ -322,71 +312,3 @@ def _report(changed: JobView, verb: str, as_json: bool) -> None:
 
 def _span(one: OccurrenceView) -> str:
     return brief(one.scheduled_at) if one.count == 1 else f"{brief(one.scheduled_at)} to {brief(one.until)}"
-
-
-def _facts_of(one: JobView) -> list[tuple[str, Any]]:
-    return [
-        ("job", one.job_id),
-        ("name", said(one.name) if one.name else None),
-        ("state", state(one.state)),
-        ("runs", schedule_of(one)),
-        ("next", _next(one)),
-        ("target", f"{one.target.handler} in pool {one.target.pool}"),
-        ("payload", compact(one.payload) if one.payload is not None else None),
-        ("overlap", one.overlap.value),
-        ("retries", _retries(one.retry_policy) if one.retry_policy else None),
-        ("timeout", length(one.timeout_sec) if one.timeout_sec else None),
-        ("priority", one.priority.value),
-        ("tags", ", ".join(one.tags) or None),
-        ("unique key", one.unique_key),
-        ("runs left", str(one.runs_left) if one.runs_left is not None else None),
-        *_rarer(one),
-        ("created", whole(one.created_at)),
-        ("updated", whole(one.updated_at) if one.version > 1 else None),
-        ("version", str(one.version)),
-    ]
-
-
-def _rarer(one: JobView) -> list[tuple[str, Any]]:
-    """Return the settings that most jobs leave at their defaults."""
-    return [
-        ("from", whole(one.start_at) if one.start_at else None),
-        ("until", whole(one.end_at) if one.end_at else None),
-        ("catch-up", compact(one.catch_up) if one.catch_up != CatchUp() else None),
-        ("dst", compact(one.dst) if one.dst != Dst() else None),
-        ("start deadline", length(one.start_deadline_sec) if one.start_deadline_sec else None),
-        ("spread", length(one.spread_sec) if one.spread_sec else None),
-        ("concurrency", _concurrency(one.concurrency) if one.concurrency else None),
-        ("heartbeat", f"every {length(one.heartbeat_timeout_sec)}" if one.heartbeat_timeout_sec else None),
-    ]
-
-
-def _concurrency(policy: Concurrency) -> str:
-    return f"one at a time with key {policy.key}" if policy.ordered else f"at most {policy.limit} with key {policy.key}"
-
-
-def _next(one: JobView) -> str | None:
-    if one.next_fire_at is None:
-        return None
-    return whole(one.next_fire_at) + in_its_zone(one.next_fire_at_local, one)
-
-
-def in_its_zone(local: str | None, one: JobView) -> str:
-    """Format the time in the job's zone, `, 09:00:00+01:00 in Europe/Berlin`, if it differs from local time."""
-    if local is None or one.timezone is None:
-        return ""
-    at = datetime.fromisoformat(local)
-    if at.utcoffset() == at.astimezone().utcoffset():
-        return ""
-    return f", {at.isoformat(' ')} in {one.timezone}"
-
-
-def _retries(policy: RetryPolicy) -> str:
-    if policy.backoff is Backoff.LIST:
-        waits = ", ".join(length(ms / 1000) for ms in policy.delays_ms)
-    elif policy.backoff is Backoff.FIXED:
-        waits = f"{length(policy.initial_delay_ms / 1000)} each"
-    else:
-        first, most = length(policy.initial_delay_ms / 1000), length(policy.max_delay_ms / 1000)
-        waits = f"{first}, multiplied by {policy.multiplier:g} each time, at most {most}"
-    return f"{policy.max_attempts} attempts; delays up to {waits}"

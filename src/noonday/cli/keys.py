@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from noonday.cli.asking import settings_options
+from noonday.cli.client import settings_options
 from noonday.cli.group import Group
 from noonday.cli.needs import needs
 from noonday.cli.screen import done, json_option, show, show_json

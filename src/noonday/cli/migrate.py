@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from noonday.cli.asking import config_option
+from noonday.cli.client import config_option
 from noonday.cli.group import Command
 from noonday.cli.needs import needs
 from noonday.cli.screen import done, json_option, show_json

@@ -7,12 +7,12 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice
-from noonday.cli.flaws import at_flags
+from noonday.cli.client import with_client
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import duration, length
-from noonday.cli.screen import done, json_option, said, show_json, show_list
+from noonday.cli.screen import cell_text, done, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.alert import AlertKind
 from noonday.model.errors import InvalidInput, NotFound
@@ -42,7 +42,7 @@ def notify() -> None:
 
 @notify.command("list")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List the recipients of alerts."""
     found = client.alert_preferences.list()
@@ -51,7 +51,9 @@ def list_(client: SyncClient, as_json: bool) -> None:
     grid = ListTable("ID", "USER", "BY", "WHERE", "OF", "WITHIN", "ONLY", cut=("WHERE", "OF", "ONLY"), spare=("USER",))
     for one in found:
         by = one.channel.type if one.channel else "-"
-        grid.add(one.id, said(one.user), by, said(_where(one)), _kinds(one), _within(one), said(_only(one)))
+        grid.add(
+            one.id, cell_text(one.user), by, cell_text(_where(one)), _kinds(one), _within(one), cell_text(_only(one))
+        )
     return show_list(grid, "alert preferences")
 
 
@@ -72,7 +74,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @click.option("--user", help="Name of the recipient. [default: you]")
 @click.option("--enabled/--disabled", default=None, help="Turn sending on or off.")
 @json_option
-@asks("admin")
+@with_client("admin")
 def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) -> None:
     """Add or change a recipient of alerts. ID is a name of your choice, such as ops.
 
@@ -83,13 +85,13 @@ def set_(client: SyncClient, preference_id: str, as_json: bool, **flags: Any) ->
         view = client.alert_preferences.put(preference_id, wanted)
     except InvalidInput as refused:
         raise _in_flags(refused, wanted.channel.type) from refused
-    return show_json(view) if as_json else done(_told(view))
+    return show_json(view) if as_json else done(_describe(view))
 
 
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks("admin")
+@with_client("admin")
 def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Delete a recipient of alerts."""
     client.alert_preferences.delete(preference_id)
@@ -99,7 +101,7 @@ def delete(client: SyncClient, preference_id: str, as_json: bool) -> None:
 @notify.command()
 @click.argument("preference_id", metavar="ID")
 @json_option
-@asks("admin")
+@with_client("admin")
 def test(client: SyncClient, preference_id: str, as_json: bool) -> None:
     """Send a test notice now."""
     sent = client.alert_preferences.test(preference_id)
@@ -161,7 +163,7 @@ def _kind(word: str) -> AlertKind:
     return AlertKind.FAILED if word == FIRST else AlertKind(word.upper())
 
 
-def _told(view: PreferenceView) -> str:
+def _describe(view: PreferenceView) -> str:
     off = "" if view.enabled else " (disabled)"
     only = f", only from {_only(view)}" if _only(view) != "-" else ""
     return f"{view.id}: {_where(view)} receives {_kinds(view)}{only}, {_window(view)}{off}"

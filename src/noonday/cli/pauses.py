@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.screen import done, json_option, show_json
 from noonday.model.view import PauseView
@@ -36,7 +36,7 @@ def _what(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Command, epilog=EXAMPLES)
 @_what
 @json_option
-@asks("operator")
+@with_client("operator")
 def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
     """Pause a tenant, a pool, or everything. Without arguments, lists what is paused."""
     if tenant is None and pool is None and not everything:
@@ -50,7 +50,7 @@ def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: 
 @click.command(cls=Command, epilog=EXAMPLES)
 @_what
 @json_option
-@asks("operator")
+@with_client("operator")
 def resume(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
     """Resume a tenant, a pool, or everything. Waiting executions start as pools have capacity."""
     _require_one(tenant, pool, everything)

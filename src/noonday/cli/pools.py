@@ -6,12 +6,12 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.cli.asking import asks
 from noonday.cli.bounds import count, put_limit
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import duration
 from noonday.cli.job_flags import in_flags, put_flags, retry_options
-from noonday.cli.screen import done, json_option, said, show_json, show_list
+from noonday.cli.screen import cell_text, done, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import Forbidden, InvalidInput, NotFound
@@ -36,7 +36,7 @@ def pool() -> None:
 
 @pool.command("list")
 @json_option
-@asks("operator")
+@with_client("operator")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List pools with their handlers, workers and backlog."""
     try:
@@ -50,7 +50,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
     for one in pools:
         running = f"{one.running}/{one.capacity}" if one.capacity else str(one.running)
         handlers = ", ".join(sorted(handler.name for handler in one.handlers))
-        note = said(one.note or one.settings.description)
+        note = cell_text(one.note or one.settings.description)
         grid.add(one.name, str(one.workers), running, str(one.queued), str(one.due), handlers or "-", note)
     return show_list(grid, "pools")
 
@@ -62,7 +62,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @click.option("--description", help="Description shown in lists.")
 @retry_options
 @json_option
-@asks("operator")
+@with_client("operator")
 def set_(
     client: SyncClient,
     name: str,

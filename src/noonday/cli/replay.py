@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from noonday.cli.asking import TENANT, asks
+from noonday.cli.client import TENANT, with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import instant, now
 from noonday.cli.needs import needs
@@ -18,7 +18,7 @@ from noonday.model.job import ms_of
 from noonday.sdk.sync import SyncClient
 
 if TYPE_CHECKING:
-    from noonday.cli.server.replaying_jobs import Wanted
+    from noonday.cli.server.replaying_jobs import ReplayRequest
 
 EXAMPLES = """
 Examples:
@@ -46,7 +46,7 @@ Reads Kafka (NOONDAY_KAFKA_SERVERS), decrypts payloads with the cluster's keys (
 )
 @json_option
 @needs(Extra.CLUSTER)
-@asks("write")
+@with_client("write")
 def replay(
     client: SyncClient,
     from_: datetime,
@@ -57,7 +57,7 @@ def replay(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **said: Any,
+    **filters: Any,
 ) -> None:
     """Replay the executions that a pool received in a period of time.
 
@@ -66,7 +66,7 @@ def replay(
     """
     from noonday.cli.server.replaying_jobs import Replay, past_of
 
-    wanted = _wanted(from_, to or now(), replay_id, **said)
+    wanted = _wanted(from_, to or now(), replay_id, **filters)
     past = past_of(click.get_current_context().params["config"], wanted)
     with patience(f"reading the dispatches of pool {wanted.pool}"):
         found = client.portal.run(past.count())
@@ -86,11 +86,11 @@ def replay(
 
 def _wanted(
     from_: datetime, to: datetime, replay_id: str | None, *, pool: str, into: str | None, tenant: str
-) -> "Wanted":
-    from noonday.cli.server.replaying_jobs import Wanted
+) -> "ReplayRequest":
+    from noonday.cli.server.replaying_jobs import ReplayRequest
 
     check_period("--from", from_, "--to", to)
     check_id(replay_id, str.isprintable, "printable characters")
     into, from_ms, to_ms = into or pool, ms_of(from_), ms_of(to)
     name = replay_id or default_id(pool, into, from_ms, to_ms, tenant)
-    return Wanted(name, pool, into, tenant, from_ms, to_ms)
+    return ReplayRequest(name, pool, into, tenant, from_ms, to_ms)

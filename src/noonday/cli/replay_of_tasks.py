@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from noonday.cli.asking import asks
-from noonday.cli.finding import find_task
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import brief, instant, now
+from noonday.cli.lookup import find_task
 from noonday.cli.progress import replaying
 from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
-from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, find_calls
-from noonday.cli.screen import done, json_option, patience, said, show, show_json, state
+from noonday.cli.replaying_tasks import CallReplay, CallReplayRequest, FoundCalls, find_calls
+from noonday.cli.screen import cell_text, done, json_option, patience, show, show_json, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.tasks.wire import TaskCallView
 from noonday.model.view import ExecutionView
@@ -57,7 +57,7 @@ Examples:
     dry_run="Count the calls and send nothing.",
 )
 @json_option
-@asks("write")
+@with_client("write")
 def replay(
     client: SyncClient,
     rate: float,
@@ -66,14 +66,14 @@ def replay(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **said: Any,
+    **filters: Any,
 ) -> None:
     """Repeat past calls of tasks, by default the failed ones.
 
     Each call becomes a new execution of its task with its original request. --since and --until select calls by their
     scheduled time.
     """
-    wanted = _wanted(client, **said)
+    wanted = _wanted(client, **filters)
     with patience("searching calls"):
         found = client.portal.run(find_calls(client.client, wanted))
     if not as_json:
@@ -105,13 +105,13 @@ def _wanted(
     since: datetime | None,
     until: datetime | None,
     replay_id: str | None,
-) -> WantedCalls:
+) -> CallReplayRequest:
     until = until or now()
     check_period("--since", since, "--until", until)
     check_id(replay_id, _is_a_word, "ASCII characters without spaces")
     task_id = find_task(client, task) if task else None
     name = replay_id or default_id(status, endpoint, task_id, since, until)
-    return WantedCalls(name, STATUSES[status.lower()], endpoint, task_id, since, until)
+    return CallReplayRequest(name, STATUSES[status.lower()], endpoint, task_id, since, until)
 
 
 def _is_a_word(text: str) -> bool:
@@ -127,7 +127,7 @@ def _try_out(client: SyncClient, doing: CallReplay, ids: list[str], *, as_json: 
     doing.limits.refuse_if_stopped()
 
 
-def _preview(wanted: WantedCalls, found: FoundCalls) -> Iterable[Any]:
+def _preview(wanted: CallReplayRequest, found: FoundCalls) -> Iterable[Any]:
     left = f" ({found.dealt_with} more were resent or archived since)" if found.dealt_with else ""
     lines = [("replay", wanted.replay_id), ("calls", f"{len(found.ids)}{left}")]
     if found.newest is not None:
@@ -139,7 +139,7 @@ def _preview(wanted: WantedCalls, found: FoundCalls) -> Iterable[Any]:
 
 
 def _counted(counts: Counter[str]) -> str | None:
-    lines = [f"{count:>6} {said(name)}" for name, count in counts.most_common(SHOWN)]
+    lines = [f"{count:>6} {cell_text(name)}" for name, count in counts.most_common(SHOWN)]
     lines += [f"       and {len(counts) - SHOWN} others"] if len(counts) > SHOWN else []
     return "\n".join(lines) or None
 
@@ -147,7 +147,9 @@ def _counted(counts: Counter[str]) -> str | None:
 def _examples(calls: Iterable[TaskCallView]) -> ListTable:
     grid = ListTable("EXECUTION", "STATUS", "SCHEDULED", "CALLS", "ERROR", cut=("CALLS", "ERROR"), spare=("CALLS",))
     for one in calls:
-        grid.add(one.id, state(one.status), brief(one.scheduled_at), said(one.webhook_url), said(one.error_message))
+        grid.add(
+            one.id, state(one.status), brief(one.scheduled_at), cell_text(one.webhook_url), cell_text(one.error_message)
+        )
     return grid
 
 
@@ -155,5 +157,5 @@ def _outcomes(executions: Iterable[ExecutionView]) -> ListTable:
     grid = ListTable("SENT AS", "STATE", "TASK", "ERROR", cut=("TASK", "ERROR"))
     for one in executions:
         error = one.error.message if one.error else None
-        grid.add(one.execution_id, state(one.state), said(one.job_name or one.job_id), said(error))
+        grid.add(one.execution_id, state(one.state), cell_text(one.job_name or one.job_id), cell_text(error))
     return grid

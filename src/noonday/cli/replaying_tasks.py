@@ -24,7 +24,7 @@ LOOK_SEC, PATIENCE_SEC = 0.2, 60.0
 OPEN = ("PENDING", "RUNNING")
 
 
-class WantedCalls(msgspec.Struct, frozen=True):
+class CallReplayRequest(msgspec.Struct, frozen=True):
     """Filters and name of a replay of calls."""
 
     replay_id: str
@@ -72,7 +72,7 @@ class FoundCalls(msgspec.Struct):
         }
 
 
-class SentAgain(msgspec.Struct):
+class CallReplayProgress(msgspec.Struct):
     """Progress of a replay of calls."""
 
     resent: int = 0
@@ -99,7 +99,7 @@ class SentAgain(msgspec.Struct):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-async def find_calls(client: Client, wanted: WantedCalls) -> FoundCalls:
+async def find_calls(client: Client, wanted: CallReplayRequest) -> FoundCalls:
     found = FoundCalls()
     async for call in _calls(client, wanted):
         found.add(call)
@@ -107,7 +107,7 @@ async def find_calls(client: Client, wanted: WantedCalls) -> FoundCalls:
     return found
 
 
-async def _calls(client: Client, wanted: WantedCalls) -> AsyncIterator[TaskCallView]:
+async def _calls(client: Client, wanted: CallReplayRequest) -> AsyncIterator[TaskCallView]:
     cursor = None
     while True:
         page = await client.tasks.find_executions(
@@ -132,7 +132,7 @@ class CallReplay:
     def __init__(self, client: Client, replay_id: str, rate: float, most_failures: int) -> None:
         self._client = client
         self._replay_id = replay_id
-        self.made = SentAgain()
+        self.made = CallReplayProgress()
         self._clock = SystemClock()
         self.limits = ReplayLimits(
             self.made,
@@ -155,7 +155,7 @@ class CallReplay:
         await self.limits.look(-(-len(new) // LOOKED_AT))
         return seen
 
-    async def run(self, ids: Sequence[str], progress: ReportProgress) -> SentAgain:
+    async def run(self, ids: Sequence[str], progress: ReportProgress) -> CallReplayProgress:
         """Resend the calls. Raises Conflict if too many fail."""
         self.limits.begin()
         for first in range(0, len(ids), self.limits.batch_size):

@@ -83,7 +83,8 @@ def compact(value: Any) -> str:
     return printable(msgspec.json.encode(value).decode())
 
 
-def said(text: str | None) -> str:
+def cell_text(text: str | None) -> str:
+    """Return a text for a table cell, without control characters; `-` if there is none."""
     return printable(text) if text else "-"
 
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import click
 
-from noonday.cli.asking import asks
 from noonday.cli.choices import choice
-from noonday.cli.flaws import at_flags
+from noonday.cli.client import with_client
+from noonday.cli.flag_errors import at_flags
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration
 from noonday.cli.screen import console, done, json_option, show_json, show_list
@@ -50,7 +50,7 @@ def secret() -> None:
     help="How long the previous secret also signs.",
 )
 @json_option
-@asks("admin")
+@with_client("admin")
 def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta, as_json: bool) -> None:
     """Create or replace a secret and print it. It is not shown again.
 
@@ -64,12 +64,12 @@ def make(client: SyncClient, endpoint: str | None, kind: str, overlap: timedelta
     if as_json:
         return show_json(made)
     click.echo(made.secret)
-    return _tell(made)
+    return _print_secret(made)
 
 
 @secret.command("list")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, as_json: bool) -> None:
     """List the secrets, newest first, without their values."""
     found = client.secrets.list()
@@ -84,7 +84,7 @@ def list_(client: SyncClient, as_json: bool) -> None:
 @secret.command()
 @click.argument("secret_id", metavar="ID")
 @json_option
-@asks("admin")
+@with_client("admin")
 def end(client: SyncClient, secret_id: str, as_json: bool) -> None:
     """Revoke a secret: no further call is signed with it."""
     try:
@@ -101,7 +101,7 @@ def _seconds(overlap: timedelta) -> int:
     return seconds
 
 
-def _tell(made: MadeSecret) -> None:
+def _print_secret(made: MadeSecret) -> None:
     what = "This is the public key" if made.kind is SecretKind.ED25519 else "Give it to the receiver of the calls"
     console(err=True).print(
         f"created {made.id} for {made.endpoint or EVERY}. {what}. It is not shown again.", soft_wrap=True

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from noonday.cli.asking import config_option
+from noonday.cli.client import config_option
 from noonday.cli.group import Command
 from noonday.cli.screen import json_option
 

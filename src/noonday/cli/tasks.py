@@ -8,17 +8,17 @@ import click
 from msgspec import UNSET
 from rich.text import Text
 
-from noonday.cli.asking import asks
 from noonday.cli.call_flags import call_options, in_flags, patch_of, spec_of
 from noonday.cli.choices import choice, names_of
+from noonday.cli.client import with_client
 from noonday.cli.dead import dead_of_tasks
 from noonday.cli.executions import checked
-from noonday.cli.finding import find_task
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, length, printable, whole
-from noonday.cli.jobs import took
+from noonday.cli.job_details import took
+from noonday.cli.lookup import find_task
 from noonday.cli.replay_of_tasks import replay
-from noonday.cli.screen import compact, console, done, json_option, said, show, show_json, show_list, state
+from noonday.cli.screen import cell_text, compact, console, done, json_option, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput, NotFound
 from noonday.model.retry import Backoff
@@ -65,7 +65,7 @@ def task() -> None:
 @call_options
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key and --at create one task.")
 @json_option
-@asks("write")
+@with_client("write")
 def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as_json: bool, **flags: Any) -> None:
     """Create a task that calls a URL once or on a schedule."""
     try:
@@ -80,7 +80,7 @@ def create(client: SyncClient, webhook_url: str, idempotency_key: str | None, as
 @click.option("--page", type=click.IntRange(1), default=1, show_default=True, help="Page number.")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="Tasks per page.")
 @json_option
-@asks("read")
+@with_client("read")
 def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json: bool) -> None:
     """List tasks, newest first."""
     found = client.tasks.list(status=status, page=page, limit=limit)
@@ -89,16 +89,21 @@ def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json
     grid = ListTable("ID", "NAME", "STATUS", "CALLS", "RUNS", "NEXT", cut=("NAME", "CALLS", "RUNS"), spare=("RUNS",))
     for one in found.tasks:
         grid.add(
-            one.id, said(one.name), state(one.status), said(_call(one.payload)), _runs(one), brief(one.next_execution)
+            one.id,
+            cell_text(one.name),
+            state(one.status),
+            cell_text(_call(one.payload)),
+            _runs(one),
+            brief(one.next_execution),
         )
     show_list(grid, "tasks")
-    return _tell_pages(found.pagination)
+    return _print_page_count(found.pagination)
 
 
 @task.command("show")
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("read")
+@with_client("read")
 def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Show a task and its latest executions."""
     found = client.tasks.get(find_task(client, task_id))
@@ -122,7 +127,7 @@ def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
     "--limit", type=click.IntRange(1, 500), default=10, show_default=True, help="Maximum number of executions."
 )
 @json_option
-@asks("read")
+@with_client("read")
 def executions_(client: SyncClient, task_id: str, status: str | None, limit: int, as_json: bool) -> None:
     """List the executions of a task, newest first."""
     found = client.tasks.executions(find_task(client, task_id), status=status, limit=limit)
@@ -135,7 +140,7 @@ def executions_(client: SyncClient, task_id: str, status: str | None, limit: int
 @click.argument("task_id", metavar="TASK")
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @json_option
-@asks("read")
+@with_client("read")
 def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: bool) -> None:
     """Show the request, response and timing of each attempt.
 
@@ -145,8 +150,8 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
     found = client.tasks.calls(known, checked(execution_id) if execution_id else _latest(client, known))
     if as_json:
         return show_json(found)
-    parts = [part for one in found.exchanges for part in _told(one)]
-    parts += _untold(found.execution, found.exchanges)
+    parts = [part for one in found.exchanges for part in _describe_exchange(one)]
+    parts += _attempts_without_exchange(found.execution, found.exchanges)
     return show(*parts) if parts else console(err=True).print("no calls yet", style="dim")
 
 
@@ -155,7 +160,7 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key make one call.")
 @json_option
-@asks("write")
+@with_client("write")
 def resend(
     client: SyncClient, task_id: str, execution_id: str | None, idempotency_key: str | None, as_json: bool
 ) -> None:
@@ -177,7 +182,7 @@ def resend(
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("write")
+@with_client("write")
 def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Pause a task: it makes no calls until resumed. A call in progress continues."""
     _report(client.tasks.pause(find_task(client, task_id)), "paused", as_json)
@@ -186,7 +191,7 @@ def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("write")
+@with_client("write")
 def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Resume a task that was paused, or that its receiver stopped."""
     _report(client.tasks.resume(find_task(client, task_id)), "resumed", as_json)
@@ -197,7 +202,7 @@ def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
 @click.argument("webhook_url", required=False, metavar="[URL]")
 @call_options
 @json_option
-@asks("write")
+@with_client("write")
 def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: bool, **flags: Any) -> None:
     """Change a task. Fields without a flag keep their values."""
     present = client.tasks.get(find_task(client, task_id))
@@ -211,7 +216,7 @@ def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: b
 @task.command()
 @click.argument("task_id", metavar="TASK")
 @json_option
-@asks("write")
+@with_client("write")
 def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
     """Delete a task. It makes no more calls and is no longer readable."""
     known = find_task(client, task_id)
@@ -248,7 +253,7 @@ def _report(task: TaskView, verb: str, as_json: bool) -> None:
     return done(f"{verb} {label}{following}")
 
 
-def _tell_pages(pages: Pagination) -> None:
+def _print_page_count(pages: Pagination) -> None:
     if pages.page < pages.pages:
         note = f"page {pages.page} of {pages.pages}: --page {pages.page + 1} shows more"
         console(err=True).print(note, style="dim")
@@ -270,10 +275,10 @@ def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
     body = call.get("body")
     return [
         ("task", task.id),
-        ("name", said(task.name) if task.name else None),
+        ("name", cell_text(task.name) if task.name else None),
         ("status", state(task.status)),
-        ("stopped", said(task.stopped_because) if task.stopped_because is not UNSET else None),
-        ("calls", said(_call(task.payload))),
+        ("stopped", cell_text(task.stopped_because) if task.stopped_because is not UNSET else None),
+        ("calls", cell_text(_call(task.payload))),
         ("headers", _headers((call.get("headers") or {}).items())),
         ("body", compact(body) if body is not None else None),
         ("runs", _runs(task)),
@@ -314,30 +319,30 @@ def _executions_table(executions: Iterable[TaskExecutionView]) -> ListTable:
             brief(one.scheduled_at),
             str(one.attempt_number),
             took(one.started_at, one.completed_at),
-            _trouble(one),
+            _error_text(one),
         )
     return grid
 
 
-def _trouble(one: TaskExecutionView) -> str:
+def _error_text(one: TaskExecutionView) -> str:
     again = f"; again {brief(one.next_attempt_at)}" if one.next_attempt_at and one.error_message else ""
-    return said(one.error_message) + again
+    return cell_text(one.error_message) + again
 
 
-def _told(one: TaskExchangeView) -> Iterator[Any]:
+def _describe_exchange(one: TaskExchangeView) -> Iterator[Any]:
     answer, error, sent = one.response or {}, one.error or {}, one.request or {}
     outcome = f"answered {answer['status']}" if answer else "not answered"
     yield Text(f"attempt {one.attempt_number}, {brief(one.started_at)}: {outcome}", style="bold")
     yield facts(
         [
-            ("sent", said(f"{sent.get('method')} {sent.get('url')}")),
+            ("sent", cell_text(f"{sent.get('method')} {sent.get('url')}")),
             ("", _headers(sent.get("headers") or ())),
-            ("", said(sent["body"].rstrip()) if sent.get("body") else None),
+            ("", cell_text(sent["body"].rstrip()) if sent.get("body") else None),
             ("received", str(answer["status"]) if answer else None),
             ("", _headers(answer.get("headers") or ())),
-            ("", said(answer["body"].rstrip()) if answer.get("body") else None),
+            ("", cell_text(answer["body"].rstrip()) if answer.get("body") else None),
             ("", "(truncated)" if answer.get("truncated") else None),
-            ("error", Text(said(f"{error['kind']}: {error['detail']}"), style="red") if error else None),
+            ("error", Text(cell_text(f"{error['kind']}: {error['detail']}"), style="red") if error else None),
             ("took", _split(one)),
         ]
     )
@@ -355,12 +360,12 @@ def _split(one: TaskExchangeView) -> str:
     return f"{took.get('total_ms', '-')}: {', '.join(reused + parts)}"
 
 
-def _untold(execution: TaskExecutionView, exchanges: Iterable[TaskExchangeView]) -> Iterator[Text]:
+def _attempts_without_exchange(execution: TaskExecutionView, exchanges: Iterable[TaskExchangeView]) -> Iterator[Text]:
     """Yield the attempts without a reported call: no call was made, or the worker died."""
-    told = {one.attempt_number for one in exchanges}
+    reported = {one.attempt_number for one in exchanges}
     for attempt in execution.attempts:
-        if attempt.attempt_number not in told:
-            why = said(attempt.error_message)
+        if attempt.attempt_number not in reported:
+            why = cell_text(attempt.error_message)
             yield Text(f"attempt {attempt.attempt_number}, {brief(attempt.started_at)}: {attempt.status}, {why}")
     if execution.next_attempt_at:
         yield Text(f"next attempt {brief(execution.next_attempt_at)}")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.screen import done, json_option, show_json
 from noonday.model.caller import TENANT_RULE, is_tenant_name
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @json_option
-@asks("operator")
+@with_client("operator")
 def apply(client: SyncClient, file: Path, dry_run: bool, as_json: bool) -> None:
     """Set tenants from a TOML file. If the file has an error, nothing is changed."""
     wanted = read_tenants(file)

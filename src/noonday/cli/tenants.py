@@ -6,8 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from noonday.cli.asking import asks
 from noonday.cli.bounds import NONE, count, number, put_limit, seconds
+from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.screen import done, json_option, show_json
 from noonday.cli.tenant_file import apply, flat
@@ -55,7 +55,7 @@ def tenant() -> None:
 @tenant.command("show")
 @click.argument("name", metavar="TENANT")
 @json_option
-@asks("operator")
+@with_client("operator")
 def show(client: SyncClient, name: str, as_json: bool) -> None:
     """Show the settings of a tenant."""
     _show(client.get_tenant(name), as_json)
@@ -73,7 +73,7 @@ def show(client: SyncClient, name: str, as_json: bool) -> None:
 @click.option("--default-spread", type=seconds, help="Spread of schedules without one of their own, such as 3m.")
 @click.option("--retention-days", type=count, help="Days to keep finished executions.")
 @json_option
-@asks("operator")
+@with_client("operator")
 def set_(client: SyncClient, name: str, max_running_in: Sequence[tuple[str, Any]], as_json: bool, **flags: Any) -> None:
     """Change the settings of a tenant. Settings without a flag keep their values; `none` removes a limit."""
     settings: dict[str, Any] = msgspec.to_builtins(client.get_tenant(name).settings)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from noonday.cli.asking import TENANT, settings_options
+from noonday.cli.client import TENANT, settings_options
 from noonday.cli.group import Command
 from noonday.cli.instants import duration
 

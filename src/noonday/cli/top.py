@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from noonday.cli.alerts import unread_text
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import length, now
 from noonday.cli.screen import console, show, show_json
@@ -52,7 +52,7 @@ class Frame:
     "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between frames."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one frame as JSON, for scripts.")
-@asks("operator")
+@with_client("operator")
 def top(client: SyncClient, once: bool, every: float, as_json: bool) -> None:
     """Show the live load of the server.
 
@@ -84,20 +84,20 @@ def _live(client: SyncClient, every: float) -> None:
     frame = read_frame(client)
     with Live(console=console(), screen=True, auto_refresh=False) as live:
         while True:
-            trouble = ""
+            warning = ""
             try:
                 frame = read_frame(client)
                 rates.append(frame.overview["ratePerSec"] or 0)
             except ServerUnreachable:
-                trouble = "the server does not respond; showing the last frame"
-            live.update(Lines(*screen(frame, rates, trouble)), refresh=True)
+                warning = "the server does not respond; showing the last frame"
+            live.update(Lines(*screen(frame, rates, warning)), refresh=True)
             client.portal.run(clock.sleep(every))
 
 
-def screen(frame: Frame, rates: "deque[float] | list[float]", trouble: str = "") -> Iterator[Text | ListTable | str]:
+def screen(frame: Frame, rates: "deque[float] | list[float]", warning: str = "") -> Iterator[Text | ListTable | str]:
     """Yield the parts of one frame, from top to bottom."""
     seen = frame.overview
-    yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {trouble}", "red"))
+    yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {warning}", "red"))
     yield ""
     yield from _figures(seen)
     if frame.unread:

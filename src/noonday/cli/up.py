@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from noonday.cli.asking import config_option, log_level_option
+from noonday.cli.client import config_option, log_level_option
 from noonday.cli.group import Command
 from noonday.cli.needs import needs
 from noonday.extras import Extra

@@ -7,7 +7,7 @@ from io import StringIO
 
 import click
 
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.screen import json_option, show, show_json
 from noonday.cli.tables import ListTable
@@ -36,7 +36,7 @@ def day(text: str) -> date:
 @click.option("--to", type=day, metavar="DAY", help="Last day (UTC). [default: today]")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV without the total, for spreadsheets.")
 @json_option
-@asks("operator")
+@with_client("operator")
 def usage(client: SyncClient, name: str, from_: date | None, to: date | None, as_csv: bool, as_json: bool) -> None:
     """Show the daily usage of a tenant."""
     if as_csv and as_json:

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from noonday.cli.asking import asks
-from noonday.cli.finding import find_job
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, length, now, printable, relative, whole
-from noonday.cli.jobs import in_its_zone, schedule_of
+from noonday.cli.job_details import in_its_zone, schedule_of
+from noonday.cli.lookup import find_job
 from noonday.cli.screen import done, json_option, patience, show_json
 from noonday.model.view import AttemptView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
@@ -33,7 +33,7 @@ Examples:
 @click.argument("job_id", metavar="JOB")
 @click.option("--at", type=instant, help="Explain the occurrence nearest to this time.")
 @json_option
-@asks("read")
+@with_client("read")
 def why(client: SyncClient, job_id: str, at: datetime | None, as_json: bool) -> None:
     """Explain why a job did or did not run."""
     with patience("reading occurrences"):
@@ -60,7 +60,7 @@ def explain(
         yield f"{_not_then(job, at)} The nearest occurrence:"
     yield f"{_when(job, occurrence)}: {OUTCOMES.get(occurrence.outcome, _unknown)(occurrence)}"
     if execution:
-        yield from _story(execution)
+        yield from _history(execution)
 
 
 def _fired(one: OccurrenceView) -> str:
@@ -171,7 +171,7 @@ def _nothing(job: JobView, at: datetime | None) -> Iterator[str]:
         yield f"Its latest execution is {last.execution_id} ({last.state}), cause {last.cause}, {relative(last.due_at)}."
 
 
-def _story(one: ExecutionView) -> Iterator[str]:
+def _history(one: ExecutionView) -> Iterator[str]:
     yield f"Execution {one.execution_id} of {one.handler} in pool {one.pool} is {one.state}."
     for attempt in one.attempts:
         yield f"  {_attempt(one, attempt)}"

@@ -2,7 +2,7 @@
 
 import click
 
-from noonday.cli.asking import asks
+from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import brief
 from noonday.cli.screen import json_option, show_json, show_list, state
@@ -18,12 +18,12 @@ Examples:
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.option("--all", "everybody", is_flag=True, help="Include workers that are gone.")
+@click.option("--all", "include_gone", is_flag=True, help="Include workers that are gone.")
 @json_option
-@asks("operator")
-def workers(client: SyncClient, everybody: bool, as_json: bool) -> None:
+@with_client("operator")
+def workers(client: SyncClient, include_gone: bool, as_json: bool) -> None:
     """List workers and the handlers that they run now."""
-    listed = [one for one in client.workers() if everybody or one.state == "ALIVE"]
+    listed = [one for one in client.workers() if include_gone or one.state == "ALIVE"]
     if as_json:
         return show_json({"workers": listed})
     grid = ListTable(

@@ -13,8 +13,8 @@ from noonday.model.errors import InvalidInput
 from noonday.model.job import Job, instant_of, rule_of
 from noonday.model.snapshot import Snapshot
 from noonday.model.view import BackfillView
-from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
+from noonday.ports.offload import Offload
 from noonday.ports.queries import QueryStore
 
 PAGE = 500
@@ -29,13 +29,13 @@ class BackfillService:
     """Commands of backfills."""
 
     def __init__(
-        self, *, editor: JobEditor, receipts: Receipts, query_store: QueryStore, aside: Aside, clock: Clock
+        self, *, editor: JobEditor, receipts: Receipts, query_store: QueryStore, offload: Offload, clock: Clock
     ) -> None:
-        """`aside` computes fire times off the event loop."""
+        """`offload` computes fire times off the event loop."""
         self._editor = editor
         self._receipts = receipts
         self._query_store = query_store
-        self._aside = aside
+        self._offload = offload
         self._clock = clock
 
     async def backfill(
@@ -53,7 +53,7 @@ class BackfillService:
         async with self._receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
             row = await get_job_row(self._query_store, caller, job_id)
-            total, first = await self._aside.run(lambda _: _count(row.job, from_ms, to_ms, now_ms))
+            total, first = await self._offload.run(lambda _: _count(row.job, from_ms, to_ms, now_ms))
             created = 0
             if not preview:
                 created = await self._create_pages(caller, row.job, from_ms, to_ms, backfill_id, now_ms)

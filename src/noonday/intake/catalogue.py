@@ -60,7 +60,7 @@ class Catalogue:
         return sorted(self._pools)
 
     def is_simple(self, spec: JobSpec) -> bool:
-        """Whether the copy shows that a job's handler exists and accepts any payload, so that no check is needed."""
+        """Return whether the copy shows that a job's handler exists and accepts any payload, so that no check is needed."""
         found = self._handlers.get((spec.target.pool, spec.target.handler))
         return found is not None and found[1] is None and self._clock.monotonic() < self._until
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from noonday.model.change import Applied, NewJob
+from noonday.model.change import ChangeResult, NewJob
 from noonday.model.firing import Entry, fire_entry
 from noonday.model.ids import JobId, partition_of
 from noonday.ports.clock import Clock
@@ -32,7 +32,7 @@ class ChangeSender:
         self._hint_ahead_ms = hint_ahead_ms
         self._on_placed = on_placed
 
-    async def send(self, applied: Applied) -> None:
+    async def send(self, applied: ChangeResult) -> None:
         """Send a change of a job: first revocations and fences, because the response waits for them, then hints."""
         for pool, execution, dispatch, reason in applied.revocations:
             await self._signals.revoke(pool, [(execution, dispatch, reason)])

@@ -11,7 +11,7 @@ from noonday.intake.paging import bytes_of, within_page
 from noonday.intake.presenters import Presenter
 from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
-from noonday.model.change import Applied, Change
+from noonday.model.change import Change, ChangeResult
 from noonday.model.errors import Conflict
 from noonday.model.execution import Execution, State
 from noonday.model.filters import DeadFilterQuery
@@ -62,7 +62,7 @@ class DeadLetterService:
         def decide(before: Snapshot) -> Change:
             return edits.retry_dead(before, dead, now_ms, audit)
 
-        def view(applied: Applied) -> ExecutionView:
+        def view(applied: ChangeResult) -> ExecutionView:
             return self._presenter.execution_after(applied, new)
 
         return await self._editor.edit(caller, dead.job_id, decide, view, now_ms, idem, show=[new])
@@ -77,7 +77,7 @@ class DeadLetterService:
         def decide(before: Snapshot) -> Change:
             return edits.archive_dead(dead.id, audit)
 
-        def view(applied: Applied) -> DeadLetterView:
+        def view(applied: ChangeResult) -> DeadLetterView:
             return self._presenter.dead_letter(dead, died_ms, True, None, applied.after.job.spec.name)
 
         return await self._editor.edit(caller, dead.job_id, decide, view, now_ms, idem)

@@ -10,7 +10,7 @@ from noonday.intake import edits
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.payloads import Payloads
 from noonday.intake.presenters import Presenter
-from noonday.intake.quotas import Quotas, Room
+from noonday.intake.quotas import QuotaReservation, Quotas
 from noonday.model.caller import Caller
 from noonday.model.change import NewJob
 from noonday.model.errors import FLAWS_OF_BATCH, Flaw, InvalidInput, NoondayError, Unavailable
@@ -23,7 +23,7 @@ DRAFTS_A_TURN = 50
 
 
 class CreationContext(msgspec.Struct, frozen=True):
-    """What all jobs of one request have in common."""
+    """The caller, time and settings that all jobs of one request share."""
 
     caller: Caller
     now_ms: int
@@ -46,7 +46,7 @@ class NewDefinition(msgspec.Struct, frozen=True):
     """A valid new definition of an existing job."""
 
     spec: JobSpec
-    """Without the payload."""
+    """The definition without its payload."""
     payload: bytes | None
     warnings: tuple[str, ...]
 
@@ -143,7 +143,7 @@ def valid_drafts(drafts: Sequence[Draft | NoondayError]) -> list[Draft]:
     return [draft for draft in drafts if isinstance(draft, Draft)]
 
 
-def admitted(drafts: Sequence[Draft | NoondayError], room: Room) -> Sequence[Draft | NoondayError]:
+def admitted(drafts: Sequence[Draft | NoondayError], room: QuotaReservation) -> Sequence[Draft | NoondayError]:
     """Replace the drafts that exceed the quota by its refusal."""
     if room.why is None:
         return drafts

@@ -8,7 +8,7 @@ from noonday.model.audit import AuditEntry
 from noonday.model.change import Change, NewExecution
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import EDITED, JOB_CANCELLED, PAUSED, RETURN_REASONS, Cause, Execution, State
-from noonday.model.firing import Decided, Decision, Fire, Start, decide_overlap, first_unfired, still_wanted
+from noonday.model.firing import Decision, DecisionOutcome, Fire, Start, decide_overlap, first_unfired, still_wanted
 from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
 from noonday.model.pool import NOTICES_POOL
@@ -80,7 +80,8 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
         and (following != awaited or _drops_overdue(before, job, awaited, now_ms))
     ):
         was_paused = _gives_up_paused(before.job)
-        outcome, reason = (Decided.PAUSED, WAS_PAUSED) if was_paused else (Decided.EDITED, "the job was replaced")
+        outcome = DecisionOutcome.PAUSED if was_paused else DecisionOutcome.EDITED
+        reason = WAS_PAUSED if was_paused else "the job was replaced"
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
         if not job.spec.one_shot:
             following = first_unfired(rule, job.id, now_ms + 1, before.existing)
@@ -104,7 +105,7 @@ def _awaited(before: Snapshot) -> int | None:
 
 
 def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> bool:
-    """Whether the new plan lacks an overdue occurrence of the former plan. Then all overdue occurrences are given up.
+    """Return whether the new plan lacks an overdue occurrence of the former plan. Then all overdue occurrences are given up.
 
     Otherwise the missing one would have neither an execution nor a decision.
     """
@@ -118,7 +119,7 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
 
 
 def _gives_up_paused(job: Job) -> bool:
-    """Whether a job is paused and gives up the occurrences that pass meanwhile."""
+    """Return whether a job is paused and gives up the occurrences that pass meanwhile."""
     return job.state is JobState.PAUSED and not job.spec.one_shot and not job.spec.catch_up.while_paused
 
 
@@ -132,7 +133,7 @@ def _runs_left(before: Snapshot, job: Job, runs_returned: int) -> int | None:
     return max(0, job.spec.max_runs - max(0, used - runs_returned))
 
 
-def _given_up(job: Job, from_ms: int, until_ms: int, outcome: Decided, reason: str) -> tuple[Decision, ...]:
+def _given_up(job: Job, from_ms: int, until_ms: int, outcome: DecisionOutcome, reason: str) -> tuple[Decision, ...]:
     """Return the decision about all occurrences from a due one up to an instant, none of which will fire."""
     rule = rule_of(job.spec, job.anchor_ms)
     last = rule.last_until(until_ms, from_ms) or from_ms
@@ -243,14 +244,14 @@ def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]
         return Fire(awaited, awaited + spread, fire.runs_left), ()
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, now_ms + 1, before.existing)
-    decisions = _given_up(job, awaited, now_ms, Decided.PAUSED, WAS_PAUSED)
+    decisions = _given_up(job, awaited, now_ms, DecisionOutcome.PAUSED, WAS_PAUSED)
     if following is None:
         return Fire(now_ms + 1, None, fire.runs_left), decisions
     return Fire(following, following + spread, fire.runs_left), decisions
 
 
 def _is_suspended(execution: Execution) -> bool:
-    """Whether an execution has a dispatch row without a due time."""
+    """Return whether an execution has a dispatch row without a due time."""
     return (
         execution.state is State.PENDING
         and execution.fired_ms is None
@@ -269,9 +270,9 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     decisions: tuple[Decision, ...] = ()
     awaited = _awaited(before)
     if awaited is not None and awaited <= now_ms:
-        outcome, reason = Decided.CANCELLED, "the job was cancelled"
+        outcome, reason = DecisionOutcome.CANCELLED, "the job was cancelled"
         if _gives_up_paused(before.job):
-            outcome, reason = Decided.PAUSED, WAS_PAUSED
+            outcome, reason = DecisionOutcome.PAUSED, WAS_PAUSED
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
     open_ = before.open_in(Scope.OPEN)
     cancel = tuple((e.id, JOB_CANCELLED) for e in open_ if e.revocation is None or e.revocation in RETURN_REASONS)
@@ -351,7 +352,7 @@ class Resend(msgspec.Struct, frozen=True):
     revision: int
     """Revision of the job to run: that of `was`, or the present one if that is no longer stored."""
     resolves: bool = False
-    """Whether this resolves the dead letter of `was`."""
+    """True if this resolves the dead letter of `was`."""
 
 
 def run_again(before: Snapshot, resends: Sequence[Resend], now_ms: int, audit: AuditEntry | None) -> Change:

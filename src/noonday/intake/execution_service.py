@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from noonday.intake import edits
 from noonday.intake.audit import audit_entry
+from noonday.intake.blockers import UNCOUNTED_MS, Blocker, BlockerFinder, DueEntry, still_awaited, utc_text
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.lookup import get_execution_row, get_job_row
 from noonday.intake.paging import bytes_of, within_page
 from noonday.intake.presenters import Presenter
-from noonday.intake.waiting import UNCOUNTED_MS, Blocker, Waiter, Waiting, still_awaited, utc_text
 from noonday.model.caller import Caller
-from noonday.model.change import Applied, Change
+from noonday.model.change import Change, ChangeResult
 from noonday.model.errors import InvalidInput
 from noonday.model.execution import Execution, State
 from noonday.model.ids import ExecutionId, JobId
@@ -35,14 +35,14 @@ class ExecutionService:
         query_store: QueryStore,
         workload: Workload,
         presenter: Presenter,
-        waiting: Waiting,
+        blockers: BlockerFinder,
         clock: Clock,
     ) -> None:
         self._editor = editor
         self._query_store = query_store
         self._workload = workload
         self._presenter = presenter
-        self._waiting = waiting
+        self._blockers = blockers
         self._clock = clock
 
     async def get(self, caller: Caller, execution_id: str, *, summary: bool = False) -> ExecutionView:
@@ -84,7 +84,7 @@ class ExecutionService:
         def decide(before: Snapshot) -> Change:
             return edits.cancel_execution(before, row.id, reason, audit)
 
-        def view(applied: Applied) -> ExecutionView:
+        def view(applied: ChangeResult) -> ExecutionView:
             return self._presenter.execution_after(applied, row.id)
 
         return await self._editor.edit(caller, row.job_id, decide, view, now_ms, idem, show=[row.id])
@@ -103,7 +103,7 @@ class ExecutionService:
         audit = audit_entry(caller, "execution.resend", single or job_id, now_ms, count)
         new = {each.new for each in resends}
 
-        def view(applied: Applied) -> dict[ExecutionId, ExecutionView]:
+        def view(applied: ChangeResult) -> dict[ExecutionId, ExecutionView]:
             name = applied.after.job.spec.name
             return {row.id: self._presenter.execution(row, name) for row in applied.after.executions if row.id in new}
 
@@ -128,9 +128,9 @@ class ExecutionService:
         due_ms = row.waits_until_ms
         if due_ms is not None and due_ms <= self._clock.now_ms():
             awaited = still_awaited(concurrency, row.slots)
-            waiter = Waiter(row.tenant, row.pool, row.job_id, (due_ms, row.id), awaited)
-            return _blocker_text(await self._waiting.of(waiter))
-        pause = await self._waiting.find_pause(row.tenant, row.pool)
+            entry = DueEntry(row.tenant, row.pool, row.job_id, (due_ms, row.id), awaited)
+            return _blocker_text(await self._blockers.find(entry))
+        pause = await self._blockers.find_pause(row.tenant, row.pool)
         if pause:
             return pause
         if due_ms is None:

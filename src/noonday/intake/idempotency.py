@@ -22,7 +22,7 @@ class Idempotency:
         return replace(self, encode=lambda result: self.encode(view(result)))
 
 
-class Answered(NoondayError):
+class AlreadyAnswered(NoondayError):
     """Raised when the key has a stored response. Carries that response; nothing was done this time."""
 
     code = "answered-before"

@@ -5,10 +5,10 @@ from contextlib import suppress
 from typing import TypeVar
 
 from noonday.intake.change_sender import ChangeSender
-from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.idempotency import AlreadyAnswered, Idempotency
 from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
-from noonday.model.change import Applied, Change
+from noonday.model.change import Change, ChangeResult
 from noonday.model.errors import NotFound
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.snapshot import Scope, Snapshot
@@ -30,7 +30,7 @@ class JobEditor:
         caller: Caller,
         job_id: str,
         decide: Decide,
-        view: Callable[[Applied], T],
+        view: Callable[[ChangeResult], T],
         now_ms: int,
         idem: Idempotency | None = None,
         *,
@@ -44,12 +44,12 @@ class JobEditor:
                     seal = lambda applied: self._receipts.of(caller, idem, now_ms, view(applied))  # noqa: E731
                 applied = await self._jobs.edit(caller.tenant, JobId(job_id), decide, show=show, seal=seal)
                 await self._sender.send(applied)
-        except Answered:
+        except AlreadyAnswered:
             await self._fence(caller, JobId(job_id))
             raise
         return view(applied)
 
-    async def apply(self, caller: Caller, job_id: JobId, decide: Decide) -> Applied:
+    async def apply(self, caller: Caller, job_id: JobId, decide: Decide) -> ChangeResult:
         """Apply a decision that is one step of a request. The caller keeps the receipt of the request."""
         applied = await self._jobs.edit(caller.tenant, job_id, decide)
         await self._sender.send(applied)

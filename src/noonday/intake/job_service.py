@@ -11,10 +11,10 @@ from noonday.intake.drafts import CreationContext, Draft, Drafter, admitted, all
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.presenters import Presenter
-from noonday.intake.quotas import Quotas, Room
+from noonday.intake.quotas import QuotaReservation, Quotas
 from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
-from noonday.model.change import Applied, Change
+from noonday.model.change import Change, ChangeResult
 from noonday.model.errors import Conflict, InvalidInput, NoondayError, VersionMismatch
 from noonday.model.ids import JobId
 from noonday.model.job import Job, JobSpec
@@ -113,7 +113,7 @@ class JobService:
                     kept = admitted(drafts, room)
                     refused: Refusals | None = None if atomic else {}
 
-                    def views(answers: Sequence[Applied | None]) -> list[JobView | NoondayError]:
+                    def views(answers: Sequence[ChangeResult | None]) -> list[JobView | NoondayError]:
                         return self._views_of(kept, answers, refused or {})
 
                     return views(await self._add(context, valid_drafts(kept), room, idem, views, refused))
@@ -139,7 +139,7 @@ class JobService:
         now_ms = self._clock.now_ms()
         return CreationContext(caller, now_ms, trace, await self._quotas.settings(caller.tenant), maker_of)
 
-    async def _room(self, caller: Caller, drafts: Sequence[Draft], *, whole: bool) -> Room:
+    async def _room(self, caller: Caller, drafts: Sequence[Draft], *, whole: bool) -> QuotaReservation:
         keys = [draft.new.job.spec.unique_key for draft in drafts]
         return await self._quotas.room(caller.tenant, keys, whole=whole)
 
@@ -147,11 +147,11 @@ class JobService:
         self,
         context: CreationContext,
         drafts: Sequence[Draft],
-        room: Room,
+        room: QuotaReservation,
         idem: Idempotency | None = None,
-        view: Callable[[Sequence[Applied | None]], Any] = list,
+        view: Callable[[Sequence[ChangeResult | None]], Any] = list,
         refused: Refusals | None = None,
-    ) -> list[Applied | None]:
+    ) -> list[ChangeResult | None]:
         """Store the drafts and the receipt in one transaction, then hint the entries that are due soon.
 
         A draft that cannot update the job with its unique key is added to `refused`. If `refused` is None, the Conflict is raised
@@ -187,7 +187,7 @@ class JobService:
             return Change()
 
     async def _after_adding(
-        self, drafts: Sequence[Draft], answers: Sequence[Applied | None], room: Room, now_ms: int
+        self, drafts: Sequence[Draft], answers: Sequence[ChangeResult | None], room: QuotaReservation, now_ms: int
     ) -> None:
         new = [draft.new for draft, answer in zip(drafts, answers, strict=True) if answer is None]
         room.made = len(new)
@@ -199,13 +199,13 @@ class JobService:
         await self._sender.send_new(new, now_ms)
 
     def _views_of(
-        self, drafts: Sequence[Draft | NoondayError], answers: Sequence[Applied | None], refused: Refusals
+        self, drafts: Sequence[Draft | NoondayError], answers: Sequence[ChangeResult | None], refused: Refusals
     ) -> list[JobView | NoondayError]:
         stored = zip(valid_drafts(drafts), answers, strict=True)
         views = iter([refused.get(draft.new.job.id) or self._view_of(draft, answer) for draft, answer in stored])
         return [draft if isinstance(draft, NoondayError) else next(views) for draft in drafts]
 
-    def _view_of(self, draft: Draft, answer: Applied | None) -> JobView:
+    def _view_of(self, draft: Draft, answer: ChangeResult | None) -> JobView:
         if answer is None:
             row = JobRow(draft.new.job, draft.new.fire, open=False)
             return self._presenter.job(row, warnings=draft.warnings, payload=draft.payload)
@@ -273,7 +273,7 @@ class JobService:
         def decide(before: Snapshot) -> Change:
             return edits.trigger(before, key, now_ms, audit)
 
-        def view(applied: Applied) -> ExecutionView:
+        def view(applied: ChangeResult) -> ExecutionView:
             return self._presenter.execution_after(applied, new)
 
         return await self._editor.edit(caller, job_id, decide, view, now_ms, idem, show=[new])
@@ -287,7 +287,7 @@ class JobService:
         idem: Idempotency | None = None,
         warnings: tuple[str, ...] = (),
     ) -> JobView:
-        def view(applied: Applied) -> JobView:
+        def view(applied: ChangeResult) -> JobView:
             return self._presenter.job_after(applied, warnings=warnings)
 
         return await self._editor.edit(caller, job_id, decide, view, now_ms, idem)

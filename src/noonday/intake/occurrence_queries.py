@@ -2,29 +2,29 @@
 
 import msgspec
 
+from noonday.intake.blockers import Blocker, BlockerFinder, DueEntry
 from noonday.intake.lookup import get_job_row
-from noonday.intake.waiting import Blocker, Waiter, Waiting
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput
 from noonday.model.execution import Execution
 from noonday.model.firing import Decision, Fire
 from noonday.model.job import Job, JobState, JobType, instant_of, rule_of, spread_ms
 from noonday.model.rows import JobRow
-from noonday.model.schedule import local_text
 from noonday.model.view import OccurrencePage, OccurrenceView
-from noonday.ports.aside import Aside
+from noonday.model.zones import local_text
 from noonday.ports.clock import Clock
+from noonday.ports.offload import Offload
 from noonday.ports.queries import QueryStore
 
 
 class OccurrenceQueries:
     """Queries of the occurrences of a job."""
 
-    def __init__(self, *, query_store: QueryStore, waiting: Waiting, aside: Aside, clock: Clock) -> None:
-        """`aside` computes fire times off the event loop."""
+    def __init__(self, *, query_store: QueryStore, blockers: BlockerFinder, offload: Offload, clock: Clock) -> None:
+        """`offload` computes fire times off the event loop."""
         self._query_store = query_store
-        self._waiting = waiting
-        self._aside = aside
+        self._blockers = blockers
+        self._offload = offload
         self._clock = clock
 
     async def list_occurrences(
@@ -54,12 +54,12 @@ class OccurrenceQueries:
         now_ms = self._clock.now_ms()
         first = max(fire.nominal_ms, from_ms)
         most = limit if fire.runs_left is None else min(limit, fire.runs_left)
-        times, is_least = await self._aside.run(lambda may: rule.take_while(first - 1, most, to_ms, may))
+        times, is_least = await self._offload.run(lambda may: rule.take_while(first - 1, most, to_ms, may))
         if job.state is JobState.PAUSED:
             return [_paused(job, time, now_ms) for time in times], is_least
         spread = spread_ms(job.spec, job.id)
         is_due = any(time + spread <= now_ms for time in times)
-        blocker = await self._waiting.of(_waiter(job, fire)) if is_due else None
+        blocker = await self._blockers.find(_due_entry(job, fire)) if is_due else None
         views = [
             _due(job, time, blocker) if blocker and time + spread <= now_ms else _planned(job, time, spread)
             for time in times
@@ -67,9 +67,9 @@ class OccurrenceQueries:
         return views, is_least
 
 
-def _waiter(job: Job, fire: Fire) -> Waiter:
+def _due_entry(job: Job, fire: Fire) -> DueEntry:
     due_ms = fire.nominal_ms if fire.due_ms is None else fire.due_ms
-    return Waiter(job.tenant, job.spec.target.pool, job.id, (due_ms, job.id), job.spec.concurrency)
+    return DueEntry(job.tenant, job.spec.target.pool, job.id, (due_ms, job.id), job.spec.concurrency)
 
 
 def _fired(job: Job, execution: Execution) -> OccurrenceView:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from noonday.intake.audit import audit_entry
+from noonday.intake.blockers import why_paused
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
 from noonday.intake.scope import tenant_in_scope
-from noonday.intake.waiting import why_paused
 from noonday.model.audit import EVERY_TENANT
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput, NotFound

@@ -9,7 +9,7 @@ import msgspec
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.model.change import Applied
+from noonday.model.change import ChangeResult
 from noonday.model.errors import BadKey
 from noonday.model.execution import Cause, Execution, Failure, State
 from noonday.model.firing import Fire
@@ -17,8 +17,7 @@ from noonday.model.ids import ExecutionId
 from noonday.model.job import Job, JobState, JobType, instant_of
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
-from noonday.model.schedule import local_text
-from noonday.model.usage import Used
+from noonday.model.usage import UsageTotals
 from noonday.model.view import (
     AttemptView,
     DayUsedView,
@@ -29,6 +28,7 @@ from noonday.model.view import (
     UsageView,
     UsedView,
 )
+from noonday.model.zones import local_text
 from noonday.runtime.tracing import trace_id_of
 
 _FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
@@ -76,7 +76,7 @@ class Presenter:
             executions=tuple(self.execution(e, job.spec.name, summary=summary) for e in executions),
         )
 
-    def job_after(self, applied: Applied, *, warnings: tuple[str, ...] = ()) -> JobView:
+    def job_after(self, applied: ChangeResult, *, warnings: tuple[str, ...] = ()) -> JobView:
         """Build the view of a job after a change."""
         after = applied.after
         return self.job(JobRow(after.job, after.fire, after.has_open), warnings=warnings)
@@ -118,7 +118,7 @@ class Presenter:
             transitions=transitions,
         )
 
-    def execution_after(self, applied: Applied, execution_id: ExecutionId) -> ExecutionView:
+    def execution_after(self, applied: ChangeResult, execution_id: ExecutionId) -> ExecutionView:
         """Build the view of an execution that a change created or revoked."""
         row = next(e for e in applied.after.executions if e.id == execution_id)
         return self.execution(row, applied.after.job.spec.name)
@@ -240,8 +240,8 @@ def _attempt(started: TransitionView, ended: TransitionView | None) -> AttemptVi
     )
 
 
-def usage_view(tenant: str, from_day: int, to_day: int, days: Sequence[tuple[int, Used]]) -> UsageView:
-    total = reduce(Used.plus, (used for _, used in days), Used())
+def usage_view(tenant: str, from_day: int, to_day: int, days: Sequence[tuple[int, UsageTotals]]) -> UsageView:
+    total = reduce(UsageTotals.plus, (used for _, used in days), UsageTotals())
     return UsageView(
         tenant=tenant,
         from_=_date_of(from_day),
@@ -251,7 +251,7 @@ def usage_view(tenant: str, from_day: int, to_day: int, days: Sequence[tuple[int
     )
 
 
-def _used(used: Used) -> dict[str, Any]:
+def _used(used: UsageTotals) -> dict[str, Any]:
     return {
         "runs": used.runs,
         "succeeded": used.succeeded,

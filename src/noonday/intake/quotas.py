@@ -29,8 +29,8 @@ SOONEST_SEC, LATEST_SEC = 1, 3_600
 """Bounds of the retry time in the error."""
 
 
-class Standing(NamedTuple):
-    """How much of its quota a tenant uses, as far as this process knows."""
+class QuotaStanding(NamedTuple):
+    """Use of a tenant's quota, by the last count of this process."""
 
     limit: int
     used: int
@@ -40,7 +40,7 @@ class Standing(NamedTuple):
         return max(0, self.limit - self.used)
 
 
-class Room:
+class QuotaReservation:
     """Quota reserved for the new jobs of one request while they are stored: `with await quotas.room(...) as room`."""
 
     __slots__ = ("_reserved", "_usage", "made", "refused", "why")
@@ -61,7 +61,7 @@ class Room:
         self._usage = usage
         self._reserved = reserved
 
-    def __enter__(self) -> "Room":
+    def __enter__(self) -> "QuotaReservation":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -99,28 +99,28 @@ class Quotas:
         if usage := self._tenants.get(tenant):
             usage.settings_until = usage.counted_at = _LONG_AGO
 
-    def standing(self, tenant: TenantId) -> Standing | None:
+    def standing(self, tenant: TenantId) -> QuotaStanding | None:
         """Return how much of its quota a tenant uses. None if it has no quota, or was not seen by this process yet."""
         usage = self._tenants.get(tenant)
         if usage is None or usage.settings.max_jobs is None:
             return None
-        return Standing(usage.settings.max_jobs, usage.used)
+        return QuotaStanding(usage.settings.max_jobs, usage.used)
 
-    async def room(self, tenant: TenantId, keys: Sequence[str | None], *, whole: bool = False) -> Room:
+    async def room(self, tenant: TenantId, keys: Sequence[str | None], *, whole: bool = False) -> QuotaReservation:
         """Reserve quota for new jobs, given the unique key of each.
 
         If not all fit, the room names those to refuse. With `whole`, raises QuotaExceeded instead.
         """
         limit = (await self.settings(tenant)).max_jobs
         if limit is None:
-            return Room()
+            return QuotaReservation()
         usage, arrived_at = self._tenants[tenant], self._tenants[tenant].counts_begun
         if not usage.deciding.locked() and usage.is_fresh(limit, self._clock.monotonic()) and usage.fit(keys, limit):
             return usage.reserve(len(keys))
         async with usage.deciding:
             if await self._all_fit(tenant, usage, limit, keys, arrived_at):
                 return usage.reserve(len(keys))
-            return await self._some(tenant, usage, Standing(limit, usage.used), keys, whole)
+            return await self._some(tenant, usage, QuotaStanding(limit, usage.used), keys, whole)
 
     async def _read_settings(self, tenant: TenantId) -> "_Usage":
         found = await self._settings_store.find_tenant(tenant)
@@ -137,7 +137,10 @@ class Quotas:
     async def _all_fit(
         self, tenant: TenantId, usage: "_Usage", limit: int, keys: Sequence[str | None], arrived_at: int
     ) -> bool:
-        """Whether all jobs fit, by a fresh count if necessary. `arrived_at`: number of counts begun when the request arrived."""
+        """Return whether all jobs fit, by a fresh count if necessary.
+
+        `arrived_at` is the number of counts that had begun when the request arrived.
+        """
         if not usage.is_fresh(limit, self._clock.monotonic()):
             await self._count(tenant, usage, limit)
         # If many requests wait here, one count serves all that arrived before it began.
@@ -146,8 +149,8 @@ class Quotas:
         return usage.fit(keys, limit)
 
     async def _some(
-        self, tenant: TenantId, usage: "_Usage", standing: Standing, keys: Sequence[str | None], whole: bool
-    ) -> Room:
+        self, tenant: TenantId, usage: "_Usage", standing: QuotaStanding, keys: Sequence[str | None], whole: bool
+    ) -> QuotaReservation:
         """Reserve quota for as many new jobs as fit. Jobs that update others need none."""
         new = await self._new_ones(tenant, keys)
         if len(new) <= standing.left:
@@ -206,7 +209,7 @@ class _Usage:
         self.all_stored = asyncio.Event()
         self.all_stored.set()
         self.deciding = asyncio.Lock()
-        """Held while a request counts, so that no other reserves quota: a job stored meanwhile might be counted twice."""
+        """Lock of a request that counts, so that no other reserves quota: a job stored meanwhile might be counted twice."""
 
     @property
     def used(self) -> int:
@@ -217,15 +220,15 @@ class _Usage:
         return now - self.counted_at < fresh_sec
 
     def fit(self, keys: Sequence[str | None], limit: int) -> bool:
-        """Whether the jobs fit even if all of them are new."""
+        """Return whether the jobs fit even if all of them are new."""
         return self.used + len(keys) <= limit
 
-    def reserve(self, jobs: int, refused: Sequence[int] = (), why: QuotaExceeded | None = None) -> Room:
+    def reserve(self, jobs: int, refused: Sequence[int] = (), why: QuotaExceeded | None = None) -> QuotaReservation:
         reserved = jobs - len(refused)
         self.being_stored += reserved
         if self.being_stored:
             self.all_stored.clear()
-        return Room(self, reserved, refused, why)
+        return QuotaReservation(self, reserved, refused, why)
 
     def release(self, reserved: int, made: int) -> None:
         self.being_stored -= reserved
@@ -234,7 +237,7 @@ class _Usage:
             self.all_stored.set()
 
 
-def _exceeded(tenant: TenantId, standing: Standing, requested: int, retry_sec: int) -> QuotaExceeded:
+def _exceeded(tenant: TenantId, standing: QuotaStanding, requested: int, retry_sec: int) -> QuotaExceeded:
     more = "one more" if requested == 1 else f"{requested} more"
     return QuotaExceeded(
         f"tenant {tenant!r} has {standing.used} of at most {standing.limit} jobs waiting for their time (maxJobs): "

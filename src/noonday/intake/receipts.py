@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.idempotency import AlreadyAnswered, Idempotency
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, IdempotencyInProgress, IdempotencyMismatch, InvalidInput, NotFound
 from noonday.model.ids import TenantId
@@ -47,7 +47,9 @@ class Receipts:
                     f"Idempotency-Key {idem.key!r} was used with a different request: use a new key"
                 )
             if receipt is not None:
-                raise Answered(receipt.status, self._keyring.open(receipt.body, context_of(caller.tenant, idem.key)))
+                raise AlreadyAnswered(
+                    receipt.status, self._keyring.open(receipt.body, context_of(caller.tenant, idem.key))
+                )
             yield
         finally:
             self._in_progress.discard(name)

@@ -1,13 +1,14 @@
 """Schedule previewer: describes a schedule and its next times."""
 
-from noonday.model import cron
+from noonday.model import cron_parsing
 from noonday.model.errors import InvalidInput
 from noonday.model.filters import PreviewRequest
 from noonday.model.job import JobType, instant_of, ms_of
-from noonday.model.schedule import CronRule, IntervalRule, Occurrence, Rule, describe, zone
+from noonday.model.schedule import CronRule, IntervalRule, Occurrence, Rule, describe
 from noonday.model.view import Preview, PreviewTime
-from noonday.ports.aside import Aside, MayGoOn
+from noonday.model.zones import zone
 from noonday.ports.clock import Clock
+from noonday.ports.offload import MayContinue, Offload
 
 _YEAR_9999_MS = 253_370_764_800_000
 """Upper bound of previewed times: Python's dates end with the year 9999."""
@@ -16,17 +17,17 @@ _YEAR_9999_MS = 253_370_764_800_000
 class SchedulePreviewer:
     """Previews schedules without creating jobs."""
 
-    def __init__(self, clock: Clock, aside: Aside) -> None:
-        """`aside` computes fire times off the event loop."""
+    def __init__(self, clock: Clock, offload: Offload) -> None:
+        """`offload` computes fire times off the event loop."""
         self._clock = clock
-        self._aside = aside
+        self._offload = offload
 
     async def preview(self, request: PreviewRequest) -> Preview:
         """Describe a schedule and list its next times. Raises InvalidInput."""
         rule, text = _rule_of(request)
         from_ms = ms_of(request.from_)
         after_ms = self._clock.now_ms() if from_ms is None else from_ms
-        occurrences, is_least = await self._aside.run(lambda may: _described(rule, after_ms, request.count, may))
+        occurrences, is_least = await self._offload.run(lambda may: _described(rule, after_ms, request.count, may))
         return Preview(
             description=text,
             timezone=request.timezone or ("UTC" if request.type is JobType.CRON else None),
@@ -37,8 +38,8 @@ class SchedulePreviewer:
         )
 
 
-def _described(rule: Rule, after_ms: int, count: int, may_go_on: MayGoOn) -> tuple[list[Occurrence], bool]:
-    times, is_least = rule.take_while(after_ms, count, _YEAR_9999_MS - 1, may_go_on)
+def _described(rule: Rule, after_ms: int, count: int, may_continue: MayContinue) -> tuple[list[Occurrence], bool]:
+    times, is_least = rule.take_while(after_ms, count, _YEAR_9999_MS - 1, may_continue)
     return [describe(time, rule) for time in times], is_least
 
 
@@ -54,11 +55,11 @@ def _rule_of(request: PreviewRequest) -> tuple[Rule, str]:
 def _cron(request: PreviewRequest) -> tuple[Rule, str]:
     if request.schedule is None:
         raise InvalidInput.of("/schedule", "a preview of type CRON needs schedule")
-    cron.parse(request.schedule)
+    cron_parsing.parse(request.schedule)
     timezone = request.timezone or "UTC"
     zone(timezone)
     rule = CronRule(request.schedule, timezone, request.dst.gap, request.dst.repeat)
-    return rule, cron.explain(request.schedule)
+    return rule, cron_parsing.explain(request.schedule)
 
 
 def _interval(request: PreviewRequest) -> tuple[Rule, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from noonday.crypto.keyring import Keyring
 from noonday.intake.audit import AuditQueries
 from noonday.intake.backfill_service import BackfillService
+from noonday.intake.blockers import BlockerFinder
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.change_sender import ChangeSender
 from noonday.intake.dead_letter_service import DeadLetterService
@@ -25,14 +26,13 @@ from noonday.intake.receipts import Receipts
 from noonday.intake.schedule_previewer import SchedulePreviewer
 from noonday.intake.tenant_service import TenantService
 from noonday.intake.visits import Visits
-from noonday.intake.waiting import Waiting
 from noonday.intake.worker_queries import WorkerQueries
 from noonday.model.ids import JobId, new_job_id
 from noonday.model.limits import Sizes
-from noonday.ports.aside import Aside
 from noonday.ports.clock import Clock
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
+from noonday.ports.offload import Offload
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
@@ -73,7 +73,7 @@ def intake_services(
     index: HotIndex,
     signals: Signals,
     tokens: Tokens,
-    aside: Aside,
+    offload: Offload,
     clock: Clock,
     keyring: Keyring,
     limits: Sizes,
@@ -92,7 +92,7 @@ def intake_services(
     """
     presenter, receipts = Presenter(keyring, logs_url), Receipts(jobs, keyring, clock)
     catalogue, quotas = Catalogue(settings_store, clock), Quotas(query_store, settings_store, clock)
-    waiting = Waiting(query_store, settings_store, workload, tokens, clock)
+    blockers = BlockerFinder(query_store, settings_store, workload, tokens, clock)
     sender = ChangeSender(index=index, signals=signals, clock=clock, hint_ahead_ms=hint_ahead_ms, on_placed=on_placed)
     editor = JobEditor(jobs, receipts, sender)
     drafter = Drafter(
@@ -118,14 +118,21 @@ def intake_services(
         ),
         job_queries=JobQueries(query_store, presenter),
         executions=ExecutionService(
-            editor=editor, query_store=query_store, workload=workload, presenter=presenter, waiting=waiting, clock=clock
+            editor=editor,
+            query_store=query_store,
+            workload=workload,
+            presenter=presenter,
+            blockers=blockers,
+            clock=clock,
         ),
-        occurrences=OccurrenceQueries(query_store=query_store, waiting=waiting, aside=aside, clock=clock),
-        backfills=BackfillService(editor=editor, receipts=receipts, query_store=query_store, aside=aside, clock=clock),
+        occurrences=OccurrenceQueries(query_store=query_store, blockers=blockers, offload=offload, clock=clock),
+        backfills=BackfillService(
+            editor=editor, receipts=receipts, query_store=query_store, offload=offload, clock=clock
+        ),
         dead_letters=DeadLetterService(
             editor=editor, receipts=receipts, query_store=query_store, presenter=presenter, clock=clock
         ),
-        previewer=SchedulePreviewer(clock, aside),
+        previewer=SchedulePreviewer(clock, offload),
         pools=PoolService(
             settings_store=settings_store, workload=workload, catalogue=catalogue, receipts=receipts, clock=clock
         ),

@@ -143,7 +143,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_permanent(error: aiosmtplib.SMTPResponseException) -> bool:
-    """Whether retrying is useless: a 5xx about the message, its sender or its recipient.
+    """Return whether retrying is useless: a 5xx about the message, its sender or its recipient.
 
     Refused credentials and a full mailbox are retried, because the operator or the recipient can fix them.
     """

@@ -1,4 +1,4 @@
-"""Alerts, the observations that open them, and the events that tell people about them.
+"""Alerts, the observations that open them, and the events that notify people of them.
 
 An alert has one subject (a job, an endpoint, a tenant) and one kind. While it is open, more observations of the same subject and
 kind only raise its count. It is open until it is acknowledged or the job succeeds again. After that, another observation opens
@@ -125,11 +125,11 @@ class Observation(msgspec.Struct, frozen=True):
     observation counts only if no equal or greater key was counted before."""
 
 
-class Raised(msgspec.Struct, frozen=True):
-    """Observations of one subject and kind, combined: they open an alert or are added to it."""
+class MergedObservation(msgspec.Struct, frozen=True):
+    """Observations of one subject and kind, combined. They open an alert or are added to an open one."""
 
     id: str
-    """The id of the alert, if this opens it."""
+    """Id of the alert, if the observations open one."""
     tenant: TenantId
     kind: AlertKind
     about: str
@@ -143,15 +143,15 @@ class Raised(msgspec.Struct, frozen=True):
     dedup_key: str | None
 
 
-def raised_by(observations: Iterable[Observation]) -> list[Raised]:
+def merge_observations(observations: Iterable[Observation]) -> list[MergedObservation]:
     """Combine the observations of each subject and kind. All processes use the same order, so that they cannot deadlock."""
     by_subject: dict[tuple[str, str, str], list[Observation]] = {}
     for each in observations:
         by_subject.setdefault(_subject(each), []).append(each)
-    return [_raised(group) for _, group in sorted(by_subject.items())]
+    return [_merged(group) for _, group in sorted(by_subject.items())]
 
 
-class Kept(NamedTuple):
+class TargetAlert(NamedTuple):
     """The alert that observations were added to."""
 
     tenant: str
@@ -163,14 +163,16 @@ class Kept(NamedTuple):
     endpoint: str | None
 
 
-def events_of(observations: Iterable[Observation], raised: Iterable[Raised], kept: Iterable[Kept]) -> list[AlertEvent]:
+def events_of(
+    observations: Iterable[Observation], merged: Iterable[MergedObservation], targets: Iterable[TargetAlert]
+) -> list[AlertEvent]:
     """Return the events of some observations, by time: each new alert, and each observation of a kind in EACH_COUNTS.
 
     The store assigns the ids.
     """
-    by_subject = {each[:3]: each for each in kept}
-    sources: list[Observation | Raised] = [each for each in observations if each.kind in EACH_COUNTS]
-    sources += [each for each in raised if each.kind not in EACH_COUNTS and _has_opened(each, by_subject)]
+    by_subject = {each[:3]: each for each in targets}
+    sources: list[Observation | MergedObservation] = [each for each in observations if each.kind in EACH_COUNTS]
+    sources += [each for each in merged if each.kind not in EACH_COUNTS and _has_opened(each, by_subject)]
     events = [_alert_event(each, by_subject[_subject(each)]) for each in sources if _subject(each) in by_subject]
     return sorted(events, key=lambda event: event.at_ms)
 
@@ -198,16 +200,16 @@ def _recovery(alert: Alert, now_ms: int) -> AlertEvent:
     )
 
 
-def _has_opened(raised: Raised, kept: Mapping[tuple[str, str, str], Kept]) -> bool:
-    alert = kept.get(_subject(raised))
-    return alert is not None and alert.id == raised.id
+def _has_opened(merged: MergedObservation, targets: Mapping[tuple[str, str, str], TargetAlert]) -> bool:
+    alert = targets.get(_subject(merged))
+    return alert is not None and alert.id == merged.id
 
 
-def _subject(one: Observation | Raised) -> tuple[str, str, str]:
+def _subject(one: Observation | MergedObservation) -> tuple[str, str, str]:
     return one.tenant, one.about, one.kind
 
 
-def _alert_event(one: Observation | Raised, alert: Kept) -> AlertEvent:
+def _alert_event(one: Observation | MergedObservation, alert: TargetAlert) -> AlertEvent:
     return AlertEvent(
         id=0,
         tenant=one.tenant,
@@ -224,9 +226,9 @@ def _alert_event(one: Observation | Raised, alert: Kept) -> AlertEvent:
     )
 
 
-def _raised(group: list[Observation]) -> Raised:
+def _merged(group: list[Observation]) -> MergedObservation:
     first, last = group[0], group[-1]
-    return Raised(
+    return MergedObservation(
         id=_id_of(first),
         tenant=last.tenant,
         kind=last.kind,
@@ -249,7 +251,7 @@ def _id_of(first: Observation) -> ExecutionId:
 
 
 class AlertFilter(msgspec.Struct, frozen=True):
-    """Which alerts to list. None matches every value."""
+    """Filter of a list of alerts. None matches every value."""
 
     unread: bool | None = None
     """True: only alerts that are not acknowledged. False: only acknowledged ones."""
@@ -259,7 +261,7 @@ class AlertFilter(msgspec.Struct, frozen=True):
     """Only alerts that were last added to by this instant."""
 
 
-class Late(msgspec.Struct, frozen=True):
+class LateWork(msgspec.Struct, frozen=True):
     """Work that is due and has not started: a row on the timeline, or a dispatched execution."""
 
     due_ms: int
@@ -276,7 +278,7 @@ class Late(msgspec.Struct, frozen=True):
     """True if it is dispatched and a worker should have started it."""
 
 
-class Slow(msgspec.Struct, frozen=True):
+class SlowRun(msgspec.Struct, frozen=True):
     """The oldest running execution of a job, with the longest duration of its last successes."""
 
     tenant: TenantId

@@ -21,7 +21,7 @@ class Owner(msgspec.Struct, frozen=True):
     epochs: Mapping[int, int]
 
 
-class TakenOver(msgspec.Struct, frozen=True):
+class Takeover(msgspec.Struct, frozen=True):
     """The new epoch of a partition, and its former owner."""
 
     epoch: int
@@ -35,7 +35,7 @@ class RecurringJob(msgspec.Struct, frozen=True):
     job: Job
     runs_left: int | None
     flaw: str | None = None
-    """Why the job's row cannot be read. If set, `job` has only its schedule, as far as that is readable."""
+    """Reason why the job's row cannot be read, or None. If set, `job` has only its schedule, as far as that is readable."""
 
 
 class FireRequest(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Blocked(msgspec.Struct, frozen=True):
     slot: SlotKey
     """The slot that the entry waits for."""
     limit: int
-    """How many executions may occupy the slot at once."""
+    """Maximum number of executions that occupy the slot at once."""
 
 
 class FireResult(msgspec.Struct, frozen=True):

@@ -50,7 +50,7 @@ class Breaker:
             return OPEN_MS
         return CLOSED
 
-    def tell_probe(self, failed: bool, now_ms: int) -> int:
+    def record_probe(self, failed: bool, now_ms: int) -> int:
         """Record the outcome of the probe. Returns CLOSED, or how long the breaker stays open, in ms."""
         if failed:
             self._open(now_ms)
@@ -84,6 +84,6 @@ class CallCounts(msgspec.Struct, frozen=True):
     calls: int = 0
     failures: int = 0
     probe_failed: bool | None = None
-    """Whether the probe failed. None if no probe ended."""
+    """True if the probe failed. None if no probe ended."""
     least: int = MIN_CALLS
     """Minimum number of calls in a minute before the breaker may open."""

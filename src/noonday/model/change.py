@@ -56,7 +56,7 @@ class Change(msgspec.Struct, frozen=True):
         )
 
 
-class Applied(msgspec.Struct, frozen=True):
+class ChangeResult(msgspec.Struct, frozen=True):
     """The result of a change: the job afterwards, entries for the hot index, revocations to signal."""
 
     after: Snapshot

@@ -16,7 +16,7 @@ have run already, and its definition may have changed. It returns to the timelin
 
 
 class ClaimRefused(Enum):
-    """Why a delivered dispatch may not run."""
+    """Reason why a delivered dispatch must not run."""
 
     ACKED = "the log has its start or end: drop it"
     CLAIMED = "another delivery of it is claimed: park it, and try again when that claim has lapsed"

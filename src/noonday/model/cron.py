@@ -1,54 +1,29 @@
-"""Cron expressions: parsing, and the wall-clock times that they match.
+"""Parsed cron expressions, and the wall-clock times that they match.
 
-Times here are naive local times, in whole seconds since 1970-01-01T00:00 on the wall clock. The module `schedule` handles
-offset changes of time zones.
-
-The dialect has five fields, or six with the second first. It has names, lists, ranges, steps, `L` and `LW` as day of month,
-`5L` and `MON#1` as day of week, and aliases such as `@daily`. If neither day field begins with `*`, a day has to match one of
-the two; otherwise it has to match both.
+Times here are naive local times, in whole seconds since 1970-01-01T00:00 on the wall clock. The module `offset_changes` handles
+offset changes of time zones, and `cron_parsing` has the dialect.
 """
 
-import re
 from calendar import isleap
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from datetime import date
-from functools import lru_cache
-from typing import NoReturn
 
 import msgspec
-from cronsim.explain import explain as explain_fields
-
-from noonday.model.errors import Flaw, InvalidInput, nearest
 
 HORIZON_YEARS = 50
 """Length of a search. An expression that does not match for this long counts as never matching again."""
 
-ALIASES = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-    "@minutely": "* * * * *",
-    "@secondly": "* * * * * *",
-}
-
-_POINTER = "/schedule"
-_LONGEST = 256
 _DAY = 86_400
 _EPOCH = date(1970, 1, 1).toordinal()
 _LAST_YEAR = 9998
 _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_ALL_MONTHS = 0b1111111111110
-_ALL_DAYS = 0xFFFFFFFE
-_ALL_WEEKDAYS = 0b1111111
+ALL_MONTHS = 0b1111111111110
+ALL_DAYS = 0xFFFFFFFE
+ALL_WEEKDAYS = 0b1111111
 _EVERY_WEEK = 0b1_0000001_0000001_0000001_0000001
-_LAST_DAY = 32
-_LAST_WORKDAY = 33
-_LAST_WEEK = 6
+LAST_DAY = 32
+LAST_WORKDAY = 33
+LAST_WEEK = 6
 
 
 class Cron(msgspec.Struct, frozen=True):
@@ -67,10 +42,16 @@ class Cron(msgspec.Struct, frozen=True):
     months: int
     weekdays: int
     both_days: bool
-    """Whether a day must match both day of month and day of week, rather than one of them."""
+    """True if a day must match both day of month and day of week, rather than one of them."""
     every_day: bool
     is_fixed: bool
-    """Whether its times of day are fixed: no `*` in second, minute and hour."""
+    """True if its times of day are fixed: no `*` in second, minute and hour."""
+
+    def has_days(self) -> bool:
+        """Return whether any day of any year matches."""
+        months = [month for month in range(1, 13) if self.months >> month & 1]
+        lengths = {length for month in months for length in _possible_lengths(month)}
+        return any(self._days_in(length, first) for length in lengths for first in range(7))
 
     def matches(self, local_s: int) -> bool:
         day, second = divmod(local_s, _DAY)
@@ -174,20 +155,20 @@ class Cron(msgspec.Struct, frozen=True):
         return matching & ((2 << length) - 2)
 
     def _by_date(self, length: int, first: int) -> int:
-        days = self.days & _ALL_DAYS
-        if self.days >> _LAST_DAY & 1:
+        days = self.days & ALL_DAYS
+        if self.days >> LAST_DAY & 1:
             days |= 1 << length
-        if self.days >> _LAST_WORKDAY & 1:
+        if self.days >> LAST_WORKDAY & 1:
             past_monday = (first + length - 2) % 7
             days |= 1 << (length - max(past_monday - 4, 0))
         return days
 
     def _by_weekday(self, length: int, first: int) -> int:
-        days = (_turn(self.weekdays & _ALL_WEEKDAYS, first) * _EVERY_WEEK) << 1
-        if self.weekdays > _ALL_WEEKDAYS:
-            for week in range(1, _LAST_WEEK):
-                days |= _turn(self.weekdays >> 8 * week & _ALL_WEEKDAYS, first) << (7 * week - 6)
-            days |= _turn(self.weekdays >> 8 * _LAST_WEEK, first + length) << (length - 6)
+        days = (_turn(self.weekdays & ALL_WEEKDAYS, first) * _EVERY_WEEK) << 1
+        if self.weekdays > ALL_WEEKDAYS:
+            for week in range(1, LAST_WEEK):
+                days |= _turn(self.weekdays >> 8 * week & ALL_WEEKDAYS, first) << (7 * week - 6)
+            days |= _turn(self.weekdays >> 8 * LAST_WEEK, first + length) << (length - 6)
         return days
 
     def _first_time(self) -> int:
@@ -233,197 +214,6 @@ class Cron(msgspec.Struct, frozen=True):
         return total
 
 
-@lru_cache(maxsize=8192)
-def parse(expression: str) -> Cron:
-    """Parse an expression. Raises `InvalidInput` with a flaw for each bad field."""
-    texts = _split(expression)
-    masks, flaws = [], list[Flaw]()
-    for part, text in zip(_FIELDS, texts, strict=True):
-        try:
-            masks.append(_mask(part, text))
-        except InvalidInput as error:
-            flaws.extend(error.flaws)
-    if flaws:
-        raise InvalidInput("; ".join(flaw.detail for flaw in flaws), flaws)
-    cron = _assemble([text.upper() for text in texts], masks)
-    _refuse_if_never(cron)
-    return cron
-
-
-def explain(expression: str) -> str:
-    """Describe an expression in English, such as `At 03:00 on Monday through Friday`."""
-    return _TH.sub(lambda number: number[1] + _ENDINGS[number[2]], explain_fields(parse(expression).text))
-
-
-_TH = re.compile(r"\b([2-9]?)(?<!1)([123])th\b")
-_ENDINGS = {"1": "1st", "2": "2nd", "3": "3rd"}
-
-
-@dataclass(frozen=True)
-class _Field:
-    name: str
-    low: int
-    high: int
-    names: Mapping[str, int] = field(default_factory=dict)
-    also: str = ""
-
-    @property
-    def allowed(self) -> str:
-        named = f" or {' '.join(self.names)}" if self.names else ""
-        return f"*, {self.low}-{self.high}{named}, lists (a,b), ranges (a-b), steps (*/n, a-b/n){self.also}"
-
-    def refuse(self, term: str, reason: str, suggestion: str | None = None) -> NoReturn:
-        detail = f'{self.name} "{term}": {reason}'
-        raise InvalidInput.of(_POINTER, detail, term, allowed=self.allowed, nearest=suggestion)
-
-
-_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
-_WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
-_DAY_OF_MONTH = _Field("day of month", 1, 31, also=", L (last day), LW (last day from Monday to Friday)")
-_DAY_OF_WEEK = _Field(
-    "day of week",
-    0,
-    7,
-    {name: number for number, name in enumerate(_WEEKDAYS)},
-    also=", 5L (last Friday), MON#1 (first Monday); 0 and 7 are Sunday",
-)
-_FIELDS = (
-    _Field("second", 0, 59),
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
-    _DAY_OF_MONTH,
-    _Field("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
-    _DAY_OF_WEEK,
-)
-
-
-def _split(expression: str) -> list[str]:
-    if len(expression) > _LONGEST:
-        raise InvalidInput.of(
-            _POINTER, "the cron expression is too long", expression[:40], allowed=f"at most {_LONGEST} characters"
-        )
-    texts = _resolve(expression.strip()).split()
-    if len(texts) == 5:
-        texts.insert(0, "0")
-    if len(texts) != 6:
-        raise InvalidInput.of(
-            _POINTER,
-            f'"{expression}" has {len(texts)} field{"s" * (len(texts) != 1)}',
-            expression,
-            allowed="5 fields: minute, hour, day of month, month, day of week; or 6 with the second first; or an alias",
-        )
-    return texts
-
-
-def _resolve(expression: str) -> str:
-    if not expression.startswith("@"):
-        return expression
-    if expression.lower() in ALIASES:
-        return ALIASES[expression.lower()]
-    if expression.lower().startswith("@every"):
-        raise InvalidInput.of(_POINTER, "@every is not a cron alias: use the type INTERVAL", expression)
-    raise InvalidInput.of(
-        _POINTER,
-        f'there is no alias "{expression}"',
-        expression,
-        allowed=list(ALIASES),
-        nearest=nearest(expression.lower(), ALIASES),
-    )
-
-
-def _mask(part: _Field, text: str) -> int:
-    mask = 0
-    for term in text.split(","):
-        mask |= _term(part, term)
-    return mask
-
-
-def _term(part: _Field, term: str) -> int:
-    word = term.upper()
-    if part is _DAY_OF_MONTH and word in ("L", "LW"):
-        return 1 << (_LAST_DAY if word == "L" else _LAST_WORKDAY)
-    if part is _DAY_OF_WEEK and "#" in word:
-        return _nth_weekday(term, *word.split("#", 1))
-    if part is _DAY_OF_WEEK and word.endswith("L"):
-        return 1 << 8 * _LAST_WEEK + _number(part, term, word[:-1]) % 7
-    base, slash, step = word.partition("/")
-    low, high = _range(part, term, base, stepped=bool(slash))
-    return sum(1 << value for value in range(low, high + 1, _step(part, term, step) if slash else 1))
-
-
-def _nth_weekday(term: str, weekday: str, which: str) -> int:
-    if which not in ("1", "2", "3", "4", "5"):
-        _DAY_OF_WEEK.refuse(term, f'"{which}" after # is not a number from 1 to 5')
-    return 1 << 8 * int(which) + _number(_DAY_OF_WEEK, term, weekday) % 7
-
-
-def _range(part: _Field, term: str, base: str, *, stepped: bool) -> tuple[int, int]:
-    if base == "*":
-        return part.low, part.high
-    start, dash, end = base.partition("-")
-    low = _number(part, term, start)
-    if not dash:
-        return low, part.high if stepped else low
-    high = _number(part, term, end)
-    if high < low:
-        part.refuse(term, f"the range runs backwards; write {start}-{part.high},{part.low}-{end}")
-    return low, high
-
-
-def _step(part: _Field, term: str, step: str) -> int:
-    size = part.high - part.low + 1
-    if not _is_number(step) or not 1 <= int(step) <= size:
-        part.refuse(term, f'the step "{step}" is not a number from 1 to {size}')
-    return int(step)
-
-
-def _number(part: _Field, term: str, text: str) -> int:
-    if text in part.names:
-        return part.names[text]
-    if not _is_number(text):
-        subject = "" if text == term.upper() else f'"{text}" is ' if text else "a part is missing; it is "
-        part.refuse(term, f"{subject}not {_kind(part)}", nearest(text, part.names))
-    if not part.low <= int(text) <= part.high:
-        part.refuse(term, f"{text} is not from {part.low} to {part.high}")
-    return int(text)
-
-
-def _kind(part: _Field) -> str:
-    return f"a number or one of {' '.join(part.names)}" if part.names else "a number"
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
-
-
-def _assemble(texts: list[str], masks: list[int]) -> Cron:
-    seconds, minutes, hours, days, months, weekdays = masks
-    # Both 0 and 7 are Sunday.
-    weekdays = weekdays & ~(1 << 7) | weekdays >> 7 & 1
-    both_days = texts[3].startswith("*") or texts[5].startswith("*")
-    any_date, any_weekday = days & _ALL_DAYS == _ALL_DAYS, weekdays & _ALL_WEEKDAYS == _ALL_WEEKDAYS
-    return Cron(
-        text=" ".join(texts),
-        seconds=seconds,
-        minutes=minutes,
-        hours=hours,
-        days=days,
-        months=months,
-        weekdays=weekdays,
-        both_days=both_days,
-        every_day=months == _ALL_MONTHS and (any_date and any_weekday if both_days else any_date or any_weekday),
-        is_fixed="*" not in "".join(texts[:3]),
-    )
-
-
-def _refuse_if_never(cron: Cron) -> None:
-    lengths = {length for month in range(1, 13) if cron.months >> month & 1 for length in _possible_lengths(month)}
-    if not any(cron._days_in(length, first) for length in lengths for first in range(7)):
-        _, _, _, day, month, weekday = cron.text.split()
-        beside = "" if weekday == "*" else f' and day of week "{weekday}"'
-        _DAY_OF_MONTH.refuse(day, f'never occurs with month "{month}"{beside}')
-
-
 def _possible_lengths(month: int) -> tuple[int, ...]:
     return (28, 29) if month == 2 else (_LENGTHS[month],)
 
@@ -445,4 +235,4 @@ def _below(mask: int, bit: int) -> int:
 
 def _turn(weekdays: int, first: int) -> int:
     """Return the bits of a week that begins on the weekday `first` instead of on Sunday."""
-    return (weekdays * 0b10000001 >> first % 7) & _ALL_WEEKDAYS
+    return (weekdays * 0b10000001 >> first % 7) & ALL_WEEKDAYS

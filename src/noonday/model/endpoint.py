@@ -130,7 +130,7 @@ class EndpointRow(msgspec.Struct, frozen=True):
     health: EndpointHealth
 
     @property
-    def whom(self) -> EndpointKey:
+    def key(self) -> EndpointKey:
         return self.tenant, self.endpoint
 
 
@@ -151,7 +151,7 @@ def row_of(row: Mapping[str, Any]) -> EndpointRow:
 def limits_in(rows: Iterable[Mapping[str, Any]]) -> dict[EndpointKey, EndpointLimits]:
     """Return the limits in rows of tenant, endpoint and settings as JSON. An endpoint without limits is missing."""
     found = {(row["tenant"], row["endpoint"]): _settings(row["settings"]).limits for row in rows}
-    return {whom: limits for whom, limits in found.items() if limits is not None}
+    return {key: limits for key, limits in found.items() if limits is not None}
 
 
 def _settings(text: str | None) -> EndpointSettings:

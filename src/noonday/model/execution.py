@@ -23,7 +23,7 @@ SPARES_RUNNING = frozenset({EDITED, PAUSED, JOB_CANCELLED})
 
 
 def is_cancel(revocation: str | None) -> bool:
-    """Whether a revocation ends its execution, started or not."""
+    """Return whether a revocation ends its execution, started or not."""
     return revocation is not None and revocation not in RETURN_REASONS
 
 
@@ -55,7 +55,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class Cause(IntEnum):
-    """Why an execution exists."""
+    """Reason why an execution exists."""
 
     SCHEDULE = 0
     TRIGGER = 1
@@ -100,7 +100,7 @@ class Verdict(msgspec.Struct, frozen=True):
     transitions: tuple[State, ...]
     """The states that follow the present one. The execution stays in the last."""
     wait_ms: int | None = None
-    """If the last state is PENDING: how long until the next dispatch."""
+    """Wait before the next dispatch, if the last state is PENDING."""
     attempt: int = 0
     """Number of attempts that this adds."""
 
@@ -203,7 +203,7 @@ class Execution(msgspec.Struct, frozen=True):
     lane: int
     created_ms: int
     fired_ms: int | None = None
-    """When the present dispatch was fired. None while the execution waits on the timeline or is buffered."""
+    """Time when the present dispatch was fired. None while the execution waits on the timeline or is buffered."""
     buffered: int = 0
     """1 if the execution waits for an earlier open one to close. It has no row on the timeline."""
     watch: int = 0
@@ -228,5 +228,5 @@ class Execution(msgspec.Struct, frozen=True):
 
     @property
     def awaits_start(self) -> bool:
-        """Whether the execution is dispatched and not known to have started."""
+        """True if the execution is dispatched and not known to have started."""
         return self.state is State.PENDING and self.fired_ms is not None

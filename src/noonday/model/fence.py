@@ -9,18 +9,18 @@ START_WITHIN_MS = 300_000
 
 
 def is_out_of_time(fired_ms: int, now_ms: int) -> bool:
-    """Whether a dispatch must not start any more. One that is stamped far ahead was fired before the clock was set back."""
+    """Return whether a dispatch is too old to start. One that is stamped far ahead was fired before the clock was set back."""
     return abs(now_ms - fired_ms) > START_WITHIN_MS
 
 
 CLAIM_MS = 30_000
-"""How long a claim lasts that is neither renewed nor acked. Then another worker may take over."""
+"""Duration of a claim that is neither renewed nor acked. Then another worker may take over."""
 
 ACKED_FOR_MS = START_WITHIN_MS
-"""How long it is remembered that the log has a dispatch's start or end: as long as a duplicate delivery could still start."""
+"""Retention of the note that the log has a dispatch's start or end: as long as a duplicate delivery could still start."""
 
 CLAIMS_KEPT_MS = ACKED_FOR_MS + CLAIM_MS
-"""How long the memory of claims is kept: a claim may be made at the last moment and acked when it is about to lapse."""
+"""Retention of claims: a claim may be made at the last moment and acked when it is about to lapse."""
 
 ORPHANED_AFTER_MS = START_WITHIN_MS + 60_000
 """A dispatch that no worker reported is an orphan this long after its fire, by the log's own time. The minute is for a start

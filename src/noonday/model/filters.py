@@ -11,7 +11,7 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class JobFilter(msgspec.Struct, frozen=True):
-    """Which jobs to list. None matches every value."""
+    """Filter of a list of jobs. None matches every value."""
 
     state: str | None = None
     """ACTIVE, PAUSED, COMPLETED or CANCELLED."""
@@ -24,7 +24,7 @@ class JobFilter(msgspec.Struct, frozen=True):
 
 
 class DeadFilterQuery(msgspec.Struct, frozen=True):
-    """Which dead letters to list. None matches every value."""
+    """Filter of a list of dead letters. None matches every value."""
 
     job_id: str | None = None
     pool: str | None = None
@@ -41,7 +41,7 @@ class DeadFilterQuery(msgspec.Struct, frozen=True):
 
 
 class CallFilter(msgspec.Struct, frozen=True):
-    """Which executions that call webhooks to list. None matches every value."""
+    """Filter of a list of executions that call webhooks. None matches every value."""
 
     job_id: str | None = None
     endpoint: str | None = None

@@ -40,12 +40,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     lane: int
     """Index into LANES."""
     early: int
-    """1 if it may be dispatched ahead of its instant. The worker waits until then."""
+    """1 if its job allows overlap and has no key. It may be dispatched ahead of its instant, and the worker waits until then."""
     recurring: int
     """1 if the fire needs a plan: to compute the next time, or to check a start deadline."""
 
 
-class Decided(StrEnum):
+class DecisionOutcome(StrEnum):
     """The outcome of occurrences that did not fire."""
 
     MISSED = "MISSED"
@@ -64,7 +64,7 @@ class Decision(msgspec.Struct, frozen=True):
     from_ms: int
     to_ms: int
     count: int
-    outcome: Decided
+    outcome: DecisionOutcome
     reason: str
 
 
@@ -99,7 +99,7 @@ def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
     due_now = max(nominal_ms, now_ms - spread_ms(job.spec, job.id))
     last = rule.last_until(due_now, nominal_ms) or nominal_ms
     count = 1 + rule.count(nominal_ms, due_now)
-    decision = Decision(job.id, nominal_ms, last, count, Decided.ERROR, reason)
+    decision = Decision(job.id, nominal_ms, last, count, DecisionOutcome.ERROR, reason)
     return FirePlan((), (decision,), rule.next_after(due_now))
 
 
@@ -109,7 +109,7 @@ def plan_refused(job_id: JobId, nominal_ms: int, plan: FirePlan | None, reason: 
     times = [*plan.fires, *(time for each in plan.decisions for time in (each.from_ms, each.to_ms))] or [nominal_ms]
     count = len(plan.fires) + sum(each.count for each in plan.decisions)
     text = reason.encode(errors="replace").decode().replace("\x00", "\ufffd")[:500]
-    decision = Decision(job_id, min(times), max(times), max(1, count), Decided.ERROR, text)
+    decision = Decision(job_id, min(times), max(times), max(1, count), DecisionOutcome.ERROR, text)
     return FirePlan((), (decision,), plan.next_ms)
 
 
@@ -166,16 +166,16 @@ def _past_deadline(spec: JobSpec, nominal_ms: int, due_now: int) -> bool:
 def _missed(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
     catch_up = job.spec.catch_up
     reason = f"catch-up {catch_up.policy} within {catch_up.window_sec} s"
-    return Decision(job.id, from_ms, to_ms, count, Decided.MISSED, reason)
+    return Decision(job.id, from_ms, to_ms, count, DecisionOutcome.MISSED, reason)
 
 
 def _expired(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
     reason = f"not started within {job.spec.start_deadline_sec:g} s of its time"
-    return Decision(job.id, from_ms, to_ms, count, Decided.EXPIRED, reason)
+    return Decision(job.id, from_ms, to_ms, count, DecisionOutcome.EXPIRED, reason)
 
 
 class Start(StrEnum):
-    """Whether a new execution starts, given the open executions of its job."""
+    """Decision about the start of a new execution, given the open executions of its job."""
 
     NOW = "NOW"
     BUFFER = "BUFFER"

@@ -10,7 +10,7 @@ from noonday.model.retry import RetryPolicy
 
 
 class Mode(StrEnum):
-    """Where a handler runs."""
+    """Place where a handler runs: the event loop, a thread or a process."""
 
     ASYNC = "ASYNC"
     """A coroutine function, on the handlers' loop."""

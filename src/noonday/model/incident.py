@@ -6,7 +6,7 @@ from noonday.model.ids import ExecutionId, JobId, TenantId
 
 
 class Incident(msgspec.Struct, frozen=True):
-    """An event that needs attention, stored until an alert has taken it in."""
+    """An event that needs attention, stored until an alert is recorded for it."""
 
     id: int
     kind: str

@@ -10,10 +10,11 @@ from typing import Annotated, Any, overload
 
 import msgspec
 
-from noonday.model import cron, schedule
+from noonday.model import cron_parsing, schedule, zones
 from noonday.model.endpoint import ENDPOINT_PATTERN, LONGEST_ENDPOINT, flaw_of_endpoint
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.ids import JobId, TenantId, stable_fraction
+from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.pool import flaws_of_built_in
 from noonday.model.retry import RetryPolicy, flaws_of
 
@@ -50,7 +51,7 @@ class Overlap(StrEnum):
 
 
 class CatchUpPolicy(StrEnum):
-    """Which missed occurrences fire late."""
+    """Policy for missed occurrences: the ones that fire late."""
 
     ALL = "ALL"
     LATEST = "LATEST"
@@ -86,8 +87,8 @@ class CatchUp(_Wire, frozen=True):
 
 
 class Dst(_Wire, frozen=True):
-    gap: schedule.Gap = schedule.Gap.SHIFT
-    repeat: schedule.Repeat = schedule.Repeat.FIRST
+    gap: Gap = Gap.SHIFT
+    repeat: Repeat = Repeat.FIRST
 
 
 class Concurrency(_Wire, frozen=True):
@@ -146,7 +147,7 @@ class Job(msgspec.Struct, frozen=True):
     state: JobState
     spec: JobSpec
     anchor_ms: int
-    """For a one-shot, the time to run at. For others, when the job was created or last replaced."""
+    """Time to run at, for a one-shot; else the time when the job was created or last replaced."""
     payload: bytes | None
     created_ms: int
     updated_ms: int
@@ -240,9 +241,9 @@ def _check_type(spec: JobSpec) -> list[Flaw]:
     if not foreign.apply_to(spec):
         flaws += [_misplaced(spec, name) for name in foreign.names if getattr(spec, name) != _DEFAULTS[name]]
     if spec.schedule is not None:
-        flaws += _flaws_raised_by(cron.parse, spec.schedule)
+        flaws += _flaws_raised_by(cron_parsing.parse, spec.schedule)
     if spec.timezone is not None:
-        flaws += _flaws_raised_by(schedule.zone, spec.timezone)
+        flaws += _flaws_raised_by(zones.zone, spec.timezone)
     return flaws
 
 

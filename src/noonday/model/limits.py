@@ -49,7 +49,7 @@ BATCH_BODY_BYTES = 64 * MIB
 """Smallest value of the size limit of a batch request's body."""
 
 JSON_BYTES_PER_BYTE = 4
-"""How many times larger a payload may be as a client writes it (escapes, spaces) than as it is stored."""
+"""Maximum ratio of a payload's size as a client writes it (escapes, spaces) to its stored size."""
 
 _UTF8_BYTES = 4
 

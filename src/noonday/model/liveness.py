@@ -19,7 +19,7 @@ class SignsOfLife(msgspec.Struct, frozen=True):
     last_tick: int
     """The highest number of an own tick."""
     seen: dict[WorkerId, int]
-    """For each worker in the batch, the number of own ticks that were read before its last entry."""
+    """Number of own ticks that were read before the last entry of each worker in the batch."""
 
 
 class Liveness:

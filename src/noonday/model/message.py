@@ -60,19 +60,19 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     worker_id: WorkerId
     outcome: int
     started_ms: int
-    """When the handler was entered. 0 if it was not."""
+    """Time when the handler was entered. 0 if it was not."""
     ended_ms: int
     failure: Failure | None = None
     result: bytes | None = None
     progress: bytes | None = None
     snooze_ms: int = 0
-    """For a snooze, its length. For a failure, the shortest wait before the next attempt."""
+    """Length of a snooze, or the shortest wait before the next attempt of a failure."""
     pool: str = ""
     job_id: JobId = JobId("")
     trace: str | None = None
     """The `traceparent` of a run that was traced, at its end."""
     late_ms: int = 0
-    """How long after its instant the handler was entered."""
+    """Milliseconds from the due instant until the handler was entered."""
     tenant: str = ""
     """The tenant of the run. Set at its end."""
     payload_bytes: int = 0

@@ -38,7 +38,7 @@ class Preference(msgspec.Struct, frozen=True):
     user: str
     kinds: tuple[AlertKind, ...]
     digest_ms: int
-    """How long events are collected before they are sent. 0 sends them at once."""
+    """Milliseconds for which events are collected before they are sent. 0 sends them at once."""
     pools: tuple[str, ...]
     """Only events of these pools. Empty means all."""
     job_ids: tuple[str, ...]
@@ -59,7 +59,7 @@ class Preference(msgspec.Struct, frozen=True):
         )
 
 
-class Note(msgspec.Struct, frozen=True):
+class SelectedEvent(msgspec.Struct, frozen=True):
     """An event that a preference selects."""
 
     event: AlertEvent
@@ -71,8 +71,8 @@ class Note(msgspec.Struct, frozen=True):
         return self.event.job_id or self.event.endpoint or self.event.alert_id
 
 
-class Open(msgspec.Struct, frozen=True):
-    """A notice that collects notes until it is due."""
+class OpenNotice(msgspec.Struct, frozen=True):
+    """A notice that collects events until it is due."""
 
     id: str
     tenant: TenantId
@@ -142,33 +142,33 @@ class Notice(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-def notes_of(events: Iterable[AlertEvent], preferences: Sequence[Preference]) -> list[Note]:
-    """Return a note for each event and each preference of its tenant that selects it."""
+def select_events(events: Iterable[AlertEvent], preferences: Sequence[Preference]) -> list[SelectedEvent]:
+    """Return each event once for each preference of its tenant that selects it."""
     by_tenant: dict[str, list[Preference]] = {}
     for preference in preferences:
         by_tenant.setdefault(preference.tenant, []).append(preference)
     return [
-        Note(event, preference.id)
+        SelectedEvent(event, preference.id)
         for event in events
         for preference in by_tenant.get(event.tenant, ())
         if preference.wants(event)
     ]
 
 
-def folded(notes: Iterable[Note]) -> dict[tuple[str, str, str, AlertKind], DigestItem]:
-    """Combine notes into items by (tenant, preference, subject, kind), always in the same order."""
+def digest_items(selected: Iterable[SelectedEvent]) -> dict[tuple[str, str, str, AlertKind], DigestItem]:
+    """Combine selected events into items by (tenant, preference, subject, kind), always in the same order."""
     lines: dict[tuple[str, str, str, AlertKind], DigestItem] = {}
-    for note in sorted(notes, key=lambda note: note.event.id):
-        key = (note.event.tenant, note.preference, note.about, note.event.kind)
-        line = _line(note)
+    for each in sorted(selected, key=lambda each: each.event.id):
+        key = (each.event.tenant, each.preference, each.about, each.event.kind)
+        line = _line(each)
         lines[key] = lines[key].and_then(line) if key in lines else line
     return dict(sorted(lines.items()))
 
 
-def _line(note: Note) -> DigestItem:
-    one = note.event
+def _line(selected: SelectedEvent) -> DigestItem:
+    one = selected.event
     return DigestItem(
-        about=note.about,
+        about=selected.about,
         kind=one.kind,
         count=one.count,
         first_ms=one.at_ms,

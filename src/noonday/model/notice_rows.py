@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from noonday.model.alert import AlertKind
-from noonday.model.notice import Digest, DigestItem, Note, Open, Preference, folded
+from noonday.model.notice import Digest, DigestItem, OpenNotice, Preference, SelectedEvent, digest_items
 from noonday.model.stored import StoredDecoder
 
 
@@ -47,25 +47,25 @@ def preference_of(row: Mapping[str, Any]) -> Preference:
     )
 
 
-Whose = tuple[str, str]
+PreferenceKey = tuple[str, str]
 """(tenant, preference)."""
 
 
-def gathered(
-    notes: Iterable[Note], notices: Iterable[Open], taken: Collection[int]
-) -> tuple[list[Open], list[tuple[Whose, DigestItem]]]:
+def items_to_add(
+    selected: Iterable[SelectedEvent], notices: Iterable[OpenNotice], taken: Collection[int]
+) -> tuple[list[OpenNotice], list[tuple[PreferenceKey, DigestItem]]]:
     """Return the notices that must be open for the events that were taken, and the items to add to them.
 
     Both are in an order that all processes keep, so that their transactions cannot deadlock.
     """
-    lines = folded(note for note in notes if note.event.id in taken)
-    noted = {(tenant, preference) for tenant, preference, _, _ in lines}
-    opening = sorted((each for each in notices if (each.tenant, each.preference) in noted), key=_whose)
+    lines = digest_items(each for each in selected if each.event.id in taken)
+    with_events = {(tenant, preference) for tenant, preference, _, _ in lines}
+    opening = sorted((each for each in notices if (each.tenant, each.preference) in with_events), key=_preference_key)
     return opening, [((key[0], key[1]), line) for key, line in lines.items()]
 
 
 def digest_of(
-    notice: Open, counted: Sequence[Mapping[str, Any]], subjects: int, lines: Iterable[Mapping[str, Any]]
+    notice: OpenNotice, counted: Sequence[Mapping[str, Any]], subjects: int, lines: Iterable[Mapping[str, Any]]
 ) -> Digest:
     """Return the digest of a notice. `counted` has rows of kind, count, first_ms and last_ms; `lines` has rows of items."""
     return Digest(
@@ -80,5 +80,5 @@ def digest_of(
     )
 
 
-def _whose(notice: Open) -> Whose:
+def _preference_key(notice: OpenNotice) -> PreferenceKey:
     return notice.tenant, notice.preference

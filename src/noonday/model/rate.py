@@ -24,15 +24,15 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class TokenGrant:
     """The tokens that a request got."""
 
     count: int
     more_ms: int
-    """When one more token is available."""
+    """Time when one more token is available."""
 
 
-def take(rate: Rate, spent_until_ms: float, count: int, now_ms: int) -> tuple[Granted, float]:
+def take(rate: Rate, spent_until_ms: float, count: int, now_ms: int) -> tuple[TokenGrant, float]:
     """Take up to `count` tokens, or return tokens if it is negative. Returns the grant, and until when the rate is spent."""
     interval = rate.interval_ms
     # If the rate is spent for more than a burst, the clock was set back or the rate was raised.
@@ -41,7 +41,7 @@ def take(rate: Rate, spent_until_ms: float, count: int, now_ms: int) -> tuple[Gr
     granted = min(count, most)
     spent = max(float(now_ms), spent + granted * interval)
     more_ms = now_ms if granted < most else floor(spent - (rate.burst - 1) * interval) + 1
-    return Granted(granted, max(now_ms, more_ms)), spent
+    return TokenGrant(granted, max(now_ms, more_ms)), spent
 
 
 @dataclass(frozen=True, slots=True)

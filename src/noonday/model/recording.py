@@ -8,7 +8,7 @@ from noonday.model.usage import NOTHING, Usage
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a log partition is recorded. `generation` names the log: another generation is another log."""
+    """The position up to which a log partition is recorded. `generation` names the log: another generation is another log."""
 
     partition: int
     generation: str
@@ -19,7 +19,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """`Figures` of the last seconds, as JSON."""
 
 
-class Settled(msgspec.Struct, frozen=True):
+class SettleResult(msgspec.Struct, frozen=True):
     """The result of settling a batch of reports."""
 
     entries: tuple[Entry, ...]

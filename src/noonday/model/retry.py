@@ -11,7 +11,7 @@ MAX_DELAY_MS = 7 * 24 * 3_600_000
 
 
 class Backoff(StrEnum):
-    """How the wait grows with the number of attempts."""
+    """Growth of the wait with the number of attempts."""
 
     LIST = "LIST"
     EXPONENTIAL = "EXPONENTIAL"
@@ -19,7 +19,7 @@ class Backoff(StrEnum):
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """How many attempts, and the waits between them. Waits are upper bounds: the actual wait is in [0, bound] (full jitter)."""
+    """Number of attempts, and the waits between them. Waits are upper bounds: the actual wait is in [0, bound] (full jitter)."""
 
     max_attempts: int = 5
     backoff: Backoff = Backoff.LIST

@@ -12,7 +12,7 @@ from noonday.model.message import HandlerInfo
 from noonday.model.view import PoolSettings
 
 
-class Ahead(NamedTuple):
+class EntriesAhead(NamedTuple):
     """Counts of the entries that are due before a mark of the timeline."""
 
     entries: int
@@ -28,7 +28,7 @@ class JobRow(msgspec.Struct, frozen=True):
     job: Job
     fire: Fire | None
     open: bool
-    """Whether the job has an open execution."""
+    """True if the job has an open execution."""
     payload_bytes: int = 0
     """Size of the payload's ciphertext. Set in lists only, which have no payloads."""
 
@@ -38,10 +38,9 @@ class WebhookRow(msgspec.Struct, frozen=True):
 
     row: JobRow
     running: bool
-    """Whether an execution of the job is running."""
+    """True if an execution of the job is running."""
     latest: Execution | None
-    """For a recurring job, the execution with the latest nominal time. For a one-shot, the open one or else the one that ended
-    last."""
+    """Execution with the latest nominal time, of a recurring job; else the open execution, or the one that ended last."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -52,7 +51,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     archived: bool
     retried_as: ExecutionId | None
     resolved_ms: int | None = None
-    """When the dead letter was archived or retried."""
+    """Time when the dead letter was archived or retried."""
     job_name: str | None = None
 
 

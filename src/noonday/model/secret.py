@@ -37,14 +37,14 @@ class Secret(msgspec.Struct, frozen=True, array_like=True):
 
 
 def to_sign_with(
-    secrets: Iterable[Secret], whom: Collection[EndpointKey], now_ms: int
+    secrets: Iterable[Secret], keys: Collection[EndpointKey], now_ms: int
 ) -> dict[EndpointKey, tuple[bytes, ...]]:
     """Return the sealed secrets that sign calls to each endpoint: its own valid ones, or else its tenant's."""
     by_endpoint: dict[EndpointKey, list[Secret]] = {}
     for secret in secrets:
         if secret.is_valid(now_ms):
             by_endpoint.setdefault((secret.tenant, secret.endpoint), []).append(secret)
-    chosen = {name: by_endpoint.get(name) or by_endpoint.get((name[0], OF_TENANT), []) for name in whom}
+    chosen = {name: by_endpoint.get(name) or by_endpoint.get((name[0], OF_TENANT), []) for name in keys}
     return {name: tuple(secret.sealed for secret in _newest_first(found)) for name, found in chosen.items()}
 
 

@@ -62,7 +62,7 @@ def caps_of_pool(pool: str, settings: PoolSettings) -> dict[SlotKey, int | None]
 
 
 class Slots(NamedTuple):
-    """How many dispatched open executions occupy a slot, and its cap."""
+    """Number of dispatched open executions that occupy a slot, and its cap."""
 
     used: int
     cap: int | None

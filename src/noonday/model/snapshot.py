@@ -12,7 +12,7 @@ from noonday.model.job import Job
 
 
 class Scope(IntEnum):
-    """Which of a job's executions a snapshot contains. Each scope includes the ones before it."""
+    """The executions of a job that a snapshot contains. Each scope includes the ones before it."""
 
     NAMED = 0
     """The named executions and the first few open ones: enough to know whether any other is open or buffered."""
@@ -22,7 +22,7 @@ class Scope(IntEnum):
     """Every open execution."""
 
 
-class Unread(Exception):
+class SnapshotIncomplete(Exception):
     """Raised by a decision that needs more than its snapshot contains. The store reads more and decides again."""
 
     def __init__(
@@ -35,8 +35,8 @@ class Unread(Exception):
         self.exist = tuple(exist)
 
 
-class Read(msgspec.Struct, frozen=True):
-    """Which of a job's executions were read for a snapshot."""
+class ReadExecutions(msgspec.Struct, frozen=True):
+    """The executions of a job that were read for a snapshot."""
 
     scope: Scope = Scope.NAMED
     ids: frozenset[ExecutionId] = frozenset()
@@ -45,12 +45,12 @@ class Read(msgspec.Struct, frozen=True):
     existing: frozenset[ExecutionId] = frozenset()
     """The executions in `looked_up` that exist."""
 
-    def with_existing(self, ids: Iterable[ExecutionId], existing: Iterable[ExecutionId]) -> "Read":
+    def with_existing(self, ids: Iterable[ExecutionId], existing: Iterable[ExecutionId]) -> "ReadExecutions":
         return msgspec.structs.replace(
             self, looked_up=self.looked_up.union(ids), existing=self.existing.union(existing)
         )
 
-    def reaching(self, scope: Scope, ids: Iterable[ExecutionId]) -> "Read":
+    def reaching(self, scope: Scope, ids: Iterable[ExecutionId]) -> "ReadExecutions":
         return msgspec.structs.replace(self, scope=max(self.scope, scope), ids=self.ids.union(ids))
 
 
@@ -63,8 +63,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     job: Job
     fire: Fire | None
     executions: tuple[Execution, ...] = ()
-    """In order of their ids."""
-    read: Read | None = None
+    """Executions in the order of their ids."""
+    read: ReadExecutions | None = None
 
     @property
     def has_open(self) -> bool:
@@ -82,7 +82,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     def open_in(self, scope: Scope) -> tuple[Execution, ...]:
         """Return every open execution of a scope. Raises Unread."""
         if self.read is not None and self.read.scope < scope:
-            raise Unread(scope=scope)
+            raise SnapshotIncomplete(scope=scope)
         return tuple(e for e in self.known_open if scope is Scope.OPEN or not e.buffered)
 
     def find(self, execution: ExecutionId) -> Execution | None:
@@ -98,12 +98,12 @@ class Snapshot(msgspec.Struct, frozen=True):
         if self.read.scope is not Scope.NAMED:
             unread -= {e.id for e in self.executions}
         if unread:
-            raise Unread(ids=sorted(unread))
+            raise SnapshotIncomplete(ids=sorted(unread))
 
     def existing(self, ids: Sequence[ExecutionId]) -> frozenset[ExecutionId]:
         """Return which of these executions exist. Raises Unread."""
         if self.read is None:
             return frozenset(e.id for e in self.executions).intersection(ids)
         if unknown := [execution for execution in ids if execution not in self.read.looked_up]:
-            raise Unread(exist=unknown)
+            raise SnapshotIncomplete(exist=unknown)
         return self.read.existing.intersection(ids)

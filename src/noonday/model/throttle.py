@@ -20,16 +20,16 @@ from noonday.model.ids import ExecutionId
 LATE_MS = 1_000
 """Slack of the rate of actual starts."""
 KEPT_MS = 600_000
-"""How long after its instant a reservation is kept."""
+"""Milliseconds for which a reservation is kept after its instant."""
 EXPECTED_MS = 5_000
-"""How long slots are left free for calls that should have returned."""
+"""Milliseconds for which slots are left free for calls that should have returned."""
 SOONEST_MS, LATEST_MS = 250, 30_000
 """Shortest and longest wait for a slot."""
-HASTE = 0.8
+WAIT_FACTOR = 0.8
 """Factor of the estimated wait. Returning a little early and waiting once more is better than leaving slots empty."""
-GUESSING_MS = 2_000
+UNKNOWN_LENGTH_MS = 2_000
 """Longest wait for a slot while no call has ended, and so the length of calls is unknown."""
-_GOLDEN = 0.6180339887498949
+_GOLDEN_RATIO = 0.6180339887498949
 """Multiples of the golden ratio, modulo 1, are spread evenly."""
 
 GO = 0
@@ -40,9 +40,9 @@ class Throttle:
     """The throttle of one endpoint. `throttle.lua` implements the same rules."""
 
     spent_ms: float = 0.0
-    """Until when the rate is spent by tokens that were taken."""
+    """Instant until which tokens that were taken have spent the rate."""
     begun_ms: float = 0.0
-    """Until when the rate is spent by calls that went."""
+    """Instant until which calls that went have spent the rate."""
     mean_ms: float = 0.0
     """Mean duration of calls. 0 if it is not known yet."""
     reserved: dict[str, float] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class Throttle:
     """The end of the lease of each execution that occupies a slot."""
     waiting: dict[str, tuple[int, int]] = field(default_factory=dict)
     """(first request, instant of return) of each execution that waits for a slot."""
-    line: list[tuple[int, str]] = field(default_factory=list)
+    by_request: list[tuple[int, str]] = field(default_factory=list)
     """(first request, execution) of those that wait, in order."""
-    coming: list[tuple[int, str]] = field(default_factory=list)
+    by_return: list[tuple[int, str]] = field(default_factory=list)
     """(instant of return, execution) of those that wait, in order."""
 
     def ask(self, execution: str, limits: EndpointLimits, lease_ms: int, now_ms: int) -> int:
@@ -65,7 +65,7 @@ class Throttle:
             if limits.rate_per_sec is not None and (wait := self._wait_for_token(execution, limits, now_ms)):
                 return wait
         if most is not None:
-            self._stop_waiting(execution)
+            self._remove_waiting(execution)
             self.inside[execution] = now_ms + lease_ms
         return GO
 
@@ -104,29 +104,29 @@ class Throttle:
 
     def _wait_for_slot(self, execution: str, most: int, now_ms: int) -> int:
         self._forget(now_ms)
-        if len(self.inside) >= most - len(self.line):
+        if len(self.inside) >= most - len(self.by_request):
             self.inside = {name: until for name, until in self.inside.items() if until > now_ms}
-        mine = self.waiting.get(execution)
-        promised = bisect_left(self.coming, (now_ms + 1, "")) if mine is None else 0
-        if most - len(self.inside) > promised:
+        known = self.waiting.get(execution)
+        returning = bisect_left(self.by_return, (now_ms + 1, "")) if known is None else 0
+        if most - len(self.inside) > returning:
             return GO
-        self._stop_waiting(execution)
-        came_ms = now_ms if mine is None else mine[0]
-        wait = _slot_wait_ms(bisect_left(self.line, (came_ms, execution)), most, self.mean_ms)
+        self._remove_waiting(execution)
+        came_ms = now_ms if known is None else known[0]
+        wait = _slot_wait_ms(bisect_left(self.by_request, (came_ms, execution)), most, self.mean_ms)
         self.waiting[execution] = came_ms, now_ms + wait
-        insort(self.line, (came_ms, execution))
-        insort(self.coming, (now_ms + wait, execution))
+        insort(self.by_request, (came_ms, execution))
+        insort(self.by_return, (now_ms + wait, execution))
         return wait
 
-    def _stop_waiting(self, execution: str) -> None:
+    def _remove_waiting(self, execution: str) -> None:
         if execution in self.waiting:
             came_ms, back_ms = self.waiting.pop(execution)
-            del self.line[bisect_left(self.line, (came_ms, execution))]
-            del self.coming[bisect_left(self.coming, (back_ms, execution))]
+            del self.by_request[bisect_left(self.by_request, (came_ms, execution))]
+            del self.by_return[bisect_left(self.by_return, (back_ms, execution))]
 
     def _forget(self, now_ms: int) -> None:
-        while self.coming and self.coming[0][0] <= now_ms - EXPECTED_MS:
-            self._stop_waiting(self.coming[0][1])
+        while self.by_return and self.by_return[0][0] <= now_ms - EXPECTED_MS:
+            self._remove_waiting(self.by_return[0][1])
         while self.reserved and next(iter(self.reserved.values())) <= now_ms - KEPT_MS:
             del self.reserved[next(iter(self.reserved))]
 
@@ -134,28 +134,28 @@ class Throttle:
 def _slot_wait_ms(before: int, most: int, mean_ms: float) -> int:
     """Return how long a call waits for a slot that has `before` calls waiting before it."""
     # If no better estimate exists, the returns are spread over time.
-    spread = before * _GOLDEN % 1.0
+    spread = before * _GOLDEN_RATIO % 1.0
     if not mean_ms:
-        return ceil(SOONEST_MS + (GUESSING_MS - SOONEST_MS) * spread)
-    wait = HASTE * (before + 1) * mean_ms / most
+        return ceil(SOONEST_MS + (UNKNOWN_LENGTH_MS - SOONEST_MS) * spread)
+    wait = WAIT_FACTOR * (before + 1) * mean_ms / most
     return ceil(max(SOONEST_MS, wait if wait <= LATEST_MS else LATEST_MS * (0.75 + 0.25 * spread)))
 
 
 class CallRequest(NamedTuple):
     """A request of an execution to call an endpoint."""
 
-    whom: str
-    """The name of a throttle: an endpoint of a tenant."""
+    throttle: str
+    """Name of the throttle: an endpoint of a tenant."""
     execution: ExecutionId
     limits: EndpointLimits
     lease_ms: int
-    """How long the call occupies its slot if its end is never reported."""
+    """Time after which the call frees its slot if its end is never reported."""
 
 
 class CallEnd(NamedTuple):
     """The end of a call that was allowed."""
 
-    whom: str
+    throttle: str
     execution: ExecutionId
     ran_ms: int
-    """How long the call took. 0 if it was not made."""
+    """Duration of the call. 0 if it was not made."""

@@ -12,7 +12,7 @@ _SUCCEEDED = int(Outcome.SUCCEEDED)
 _FAILED = frozenset({int(Outcome.FAILED), int(Outcome.TIMED_OUT)})
 
 
-class Used(NamedTuple):
+class UsageTotals(NamedTuple):
     """Total usage of some runs. Some runs neither succeeded nor failed: they were cancelled, snoozed or interrupted."""
 
     runs: int = 0
@@ -22,11 +22,11 @@ class Used(NamedTuple):
     payload_bytes: int = 0
     """Total size of the payloads as the workers received them, counted for each run."""
 
-    def plus(self, other: "Used") -> "Used":
-        return Used(*(mine + more for mine, more in zip(self, other, strict=True)))
+    def plus(self, other: "UsageTotals") -> "UsageTotals":
+        return UsageTotals(*(mine + more for mine, more in zip(self, other, strict=True)))
 
 
-Usage = Mapping[tuple[str, int], Used]
+Usage = Mapping[tuple[str, int], UsageTotals]
 """Usage by (tenant, day). Days are counted from 1970-01-01."""
 NOTHING: Usage = {}
 
@@ -50,7 +50,7 @@ def usage_of(reports: Iterable[Report]) -> Usage:
         if ended_ms > started_ms:
             sum_[3] += ended_ms - started_ms
         sum_[4] += report.payload_bytes
-    return {key: Used(*sum_) for key, sum_ in sums.items()}
+    return {key: UsageTotals(*sum_) for key, sum_ in sums.items()}
 
 
 def together(*parts: Usage) -> Usage:
@@ -58,7 +58,7 @@ def together(*parts: Usage) -> Usage:
     present = [part for part in parts if part]
     if len(present) == 1:
         return present[0]
-    sums: dict[tuple[str, int], Used] = {}
+    sums: dict[tuple[str, int], UsageTotals] = {}
     for part in present:
         for key, used in part.items():
             sums[key] = sums[key].plus(used) if key in sums else used

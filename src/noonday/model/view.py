@@ -59,7 +59,7 @@ class ExecutionView(_View, frozen=True, kw_only=True):
     cancel_requested: str | None
     retry_of: str | None
     waiting_for: str | None
-    """Why a PENDING execution has not started, for people."""
+    """Reason why a PENDING execution has not started, for people."""
     version: int
     """The version of the job that the execution was fired with."""
     attempts: tuple[AttemptView, ...] = ()
@@ -80,7 +80,7 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     next_fire_at_local: str | None
     runs_left: int | None = None
     halted: str | None = None
-    """Why the job is PAUSED, if no user has paused it."""
+    """Reason why the job is PAUSED, if no user has paused it."""
     warnings: tuple[str, ...] = ()
     executions: tuple[ExecutionView, ...] = ()
     redacted: bool | UnsetType = UNSET
@@ -114,12 +114,12 @@ class OccurrenceView(_View, frozen=True, kw_only=True):
     state: str | None = None
     local: str | None = None
     blocked_by: str | None = None
-    """Why a DUE occurrence waits: PAUSE, NO_WORKERS, KEY, TENANT_CAP, TENANT_POOL_CAP, POOL_CAP, TENANT_RATE, POOL_FULL or
+    """Reason why a DUE occurrence waits: PAUSE, NO_WORKERS, KEY, TENANT_CAP, TENANT_POOL_CAP, POOL_CAP, TENANT_RATE, POOL_FULL or
     TURN."""
     position: int | None = None
     """Number of entries before a DUE occurrence that wait for the same reason."""
     position_is_least: bool = False
-    """Whether `position` is a lower bound: not all entries were counted."""
+    """True if `position` is a lower bound: not all entries were counted."""
     expected_at: datetime | None = None
     """Estimated start of a DUE occurrence, if it can be estimated. The earliest start if `position` is a lower bound."""
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 
-from noonday.model.alert import Alert, AlertEvent, AlertFilter, Late, Observation, Slow
+from noonday.model.alert import Alert, AlertEvent, AlertFilter, LateWork, Observation, SlowRun
 from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
 from noonday.model.receipt import Receipt
@@ -13,16 +13,16 @@ class Alerts(ABC):
     """Open, list and acknowledge alerts, and find what is late, stranded or slow."""
 
     @abstractmethod
-    async def take_in(self, observations: Sequence[Observation]) -> int:
+    async def record(self, observations: Sequence[Observation]) -> int:
         """Open alerts or add to open ones, and write their events, in one transaction. Returns how many alerts were opened.
 
-        The named incidents are deleted. If several processes take in the same incident, exactly one wins; the others'
+        The named incidents are deleted. If several processes record the same incident, exactly one wins; the others'
         observations are dropped. Names, pools and endpoints are those of the jobs.
         """
 
     @abstractmethod
     async def events(self, limit: int) -> list[AlertEvent]:
-        """Return the oldest events that are not processed yet. `Notices.take_in` deletes those that it processes."""
+        """Return the oldest events that are not processed yet. `Notices.collect` deletes those that it processes."""
 
     @abstractmethod
     async def recover(self, after: str, limit: int, now_ms: int) -> tuple[str | None, int]:
@@ -33,11 +33,11 @@ class Alerts(ABC):
         """
 
     @abstractmethod
-    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[Late]:
+    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[LateWork]:
         """Return timeline rows that were due before an instant, by (due_ms, key), beginning after `after`."""
 
     @abstractmethod
-    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[Late]]:
+    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[LateWork]]:
         """Return executions that were dispatched before an instant and have not started.
 
         Examines up to `limit` open executions, by job id, beginning after the job `after`. Also returns the job of the last
@@ -45,7 +45,7 @@ class Alerts(ABC):
         """
 
     @abstractmethod
-    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[Slow]:
+    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[SlowRun]:
         """Return each job's oldest run that started before an instant, by job id, beginning after the job `after`."""
 
     @abstractmethod

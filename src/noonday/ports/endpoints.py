@@ -35,22 +35,22 @@ class Endpoints(ABC):
         """Return the secrets of a tenant, newest first, including those that ended recently."""
 
     @abstractmethod
-    async def sealed_for(self, whom: Collection[EndpointKey], now_ms: int) -> Mapping[EndpointKey, tuple[bytes, ...]]:
+    async def sealed_for(self, keys: Collection[EndpointKey], now_ms: int) -> Mapping[EndpointKey, tuple[bytes, ...]]:
         """Return the sealed secrets that sign calls to these endpoints, newest first."""
 
     @abstractmethod
-    async def find(self, whom: EndpointKey) -> EndpointRow | None: ...
+    async def find(self, key: EndpointKey) -> EndpointRow | None: ...
 
     @abstractmethod
     async def list_endpoints(self, tenant: TenantId, after: str | None, limit: int) -> list[EndpointRow]:
         """Return the endpoints of a tenant by name, beginning after the endpoint `after`."""
 
     @abstractmethod
-    async def put(self, whom: EndpointKey, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
+    async def put(self, key: EndpointKey, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
         """Replace the settings of an endpoint."""
 
     @abstractmethod
-    async def limits_of(self, whom: Collection[EndpointKey]) -> Mapping[EndpointKey, EndpointLimits]:
+    async def limits_of(self, keys: Collection[EndpointKey]) -> Mapping[EndpointKey, EndpointLimits]:
         """Return the limits of these endpoints. An endpoint without limits is missing."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Endpoints(ABC):
 
     @abstractmethod
     async def disable(
-        self, whom: EndpointKey, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
+        self, key: EndpointKey, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
     ) -> bool:
         """Disable an endpoint: it is not called any more. Writes an incident of kind DISABLED in the same transaction.
 
@@ -77,7 +77,7 @@ class Endpoints(ABC):
         """
 
     @abstractmethod
-    async def enable(self, whom: EndpointKey, now_ms: int, audit: AuditEntry) -> bool:
+    async def enable(self, key: EndpointKey, now_ms: int, audit: AuditEntry) -> bool:
         """Enable an endpoint again and clear its failures. Returns False if it is not disabled.
 
         Its tasks have to be resumed: `unsettled` lists the endpoint.
@@ -88,15 +88,15 @@ class Endpoints(ABC):
         """Return (endpoint, instant of the change) of endpoints whose tasks may not all be halted or resumed yet."""
 
     @abstractmethod
-    async def settled(self, whom: EndpointKey, since_ms: int) -> None:
+    async def settled(self, key: EndpointKey, since_ms: int) -> None:
         """Note that the tasks of an endpoint are halted or resumed as of its change at `since_ms`."""
 
     @abstractmethod
-    async def tasks_to_halt(self, whom: EndpointKey, after: JobId | None, limit: int) -> list[JobId]:
+    async def tasks_to_halt(self, key: EndpointKey, after: JobId | None, limit: int) -> list[JobId]:
         """Return the active tasks of an endpoint that are not finished, by id, beginning after `after`."""
 
     @abstractmethod
-    async def tasks_to_resume(self, whom: EndpointKey, halted: str, after: JobId | None, limit: int) -> list[JobId]:
+    async def tasks_to_resume(self, key: EndpointKey, halted: str, after: JobId | None, limit: int) -> list[JobId]:
         """Return the tasks of an endpoint whose halt reason begins with `halted`, by id, beginning after `after`."""
 
     @abstractmethod

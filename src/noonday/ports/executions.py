@@ -7,7 +7,7 @@ from noonday.model.attempt import AttemptRecord
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
-from noonday.model.recording import Checkpoint, Settled
+from noonday.model.recording import Checkpoint, SettleResult
 from noonday.model.retention import Retention
 
 
@@ -34,7 +34,7 @@ class Executions(ABC):
         was: Checkpoint | None,
         now: Checkpoint,
         now_ms: int,
-    ) -> Settled:
+    ) -> SettleResult:
         """Apply a batch of the log in one transaction, and move the checkpoint from `was` to `now` by compare and set.
 
         A report counts only if it names the present dispatch, the execution has no row on the timeline, and no other worker
@@ -51,11 +51,11 @@ class Executions(ABC):
         """
 
     @abstractmethod
-    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
+    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> SettleResult:
         """Mark workers as lost. Their RUNNING executions become FAILED_WORKER_LOST and are retried by their policy."""
 
     @abstractmethod
-    async def recover_log(self, partition: int, generation: str, now_ms: int) -> Settled:
+    async def recover_log(self, partition: int, generation: str, now_ms: int) -> SettleResult:
         """Recover from the loss of the log and the pool topics.
 
         RUNNING executions of this partition are lost. Dispatched executions that have not started return to the timeline with
@@ -75,7 +75,7 @@ class Executions(ABC):
 
     @abstractmethod
     async def incidents(self, limit: int) -> list[Incident]:
-        """Return the oldest incidents. `Alerts.take_in` turns them into alerts and deletes them."""
+        """Return the oldest incidents. `Alerts.record` turns them into alerts and deletes them."""
 
     @abstractmethod
     async def revocations(self, pool: str, ended_since_ms: int) -> list[tuple[ExecutionId, int, str]]:

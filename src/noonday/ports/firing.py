@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, TakenOver
+from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, Takeover
 from noonday.model.firing import Entry
 from noonday.model.ids import InstanceId, JobId, TenantId
 from noonday.model.message import Dispatch
@@ -13,7 +13,7 @@ class Firing(ABC):
     """Walk the timeline and fire what is due. A fire is one transaction, and no lock waits for a client."""
 
     @abstractmethod
-    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
+    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, Takeover]:
         """Raise the epoch of these partitions for an instance. From then on, former owners are refused."""
 
     @abstractmethod

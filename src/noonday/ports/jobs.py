@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from noonday.model.audit import AuditEntry
-from noonday.model.change import Applied, Change, NewJob
+from noonday.model.change import Change, ChangeResult, NewJob
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.receipt import Receipt
@@ -24,8 +24,8 @@ class Jobs(ABC):
         *,
         upsert: Upsert,
         audit: AuditEntry | None,
-        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
-    ) -> list[Applied | None]:
+        seal: Callable[[Sequence[ChangeResult | None]], Receipt] | None,
+    ) -> list[ChangeResult | None]:
         """Store new jobs in one transaction, in order.
 
         Returns None for each job that was added. A job whose `unique_key` its tenant already uses is not added: `upsert`
@@ -41,8 +41,8 @@ class Jobs(ABC):
         decide: Decide,
         *,
         show: Sequence[ExecutionId] = (),
-        seal: Callable[[Applied], Receipt] | None = None,
-    ) -> Applied:
+        seal: Callable[[ChangeResult], Receipt] | None = None,
+    ) -> ChangeResult:
         """Lock the job, take a snapshot, and apply the change that `decide` returns, in one transaction.
 
         The first snapshot has the executions `show` and the scope NAMED, so its cost does not depend on the job's history or

@@ -12,7 +12,7 @@ class Leases(ABC):
     @property
     @abstractmethod
     def ttl_sec(self) -> float:
-        """How long a lease lasts after its last renewal. Infinite where only one instance can exist."""
+        """Duration of a lease after its last renewal, in seconds. Infinite where only one instance can exist."""
 
     @abstractmethod
     async def join(self, instance: InstanceId, weight: float) -> None:

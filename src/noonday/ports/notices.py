@@ -5,14 +5,14 @@ from collections.abc import Collection, Sequence
 
 from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
-from noonday.model.notice import Digest, Note, Open, Preference
+from noonday.model.notice import Digest, OpenNotice, Preference, SelectedEvent
 from noonday.model.receipt import Receipt
 
 
 class Notices(ABC):
     """Store preferences and notices. A notice is open, then closed, then deleted.
 
-    Only an open notice collects notes. Only a closed notice is sent.
+    Only an open notice collects events. Only a closed notice is sent.
     """
 
     @abstractmethod
@@ -28,7 +28,7 @@ class Notices(ABC):
     async def delete_preference(
         self, tenant: TenantId, preference: str, audit: AuditEntry, receipt: Receipt | None = None
     ) -> bool:
-        """Delete a preference and the notes that were collected for it. Returns False if it does not exist."""
+        """Delete a preference and the events that were collected for it. Returns False if it does not exist."""
 
     @abstractmethod
     async def find_preference(self, tenant: TenantId, preference: str) -> Preference | None: ...
@@ -38,15 +38,17 @@ class Notices(ABC):
         """Return all preferences of these tenants, by tenant and id."""
 
     @abstractmethod
-    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
-        """Delete events and collect their notes, in one transaction. Returns how many of the events still existed.
+    async def collect(
+        self, events: Sequence[int], selected: Sequence[SelectedEvent], notices: Sequence[OpenNotice]
+    ) -> int:
+        """Move events into the notices of the preferences that select them, in one transaction.
 
-        If several processes take in the same event, exactly one wins; the others' notes are dropped. A note goes to the open
-        notice of its preference. If there is none, the one in `notices` is opened.
+        Returns how many of the events still existed: of several processes that collect the same event, exactly one moves it. An
+        event goes to the open notice of the preference. If there is none, the one in `notices` is opened.
         """
 
     @abstractmethod
-    async def close_due(self, now_ms: int, limit: int) -> list[Open]:
+    async def close_due(self, now_ms: int, limit: int) -> list[OpenNotice]:
         """Close the notices that are due. Returns all closed notices that are not deleted, oldest first."""
 
     @abstractmethod
@@ -54,7 +56,7 @@ class Notices(ABC):
         """Return when the next open notice is due."""
 
     @abstractmethod
-    async def digest(self, notice: Open, subjects: int) -> Digest:
+    async def digest(self, notice: OpenNotice, subjects: int) -> Digest:
         """Return the counts of everything that a notice collected, and the items of its first `subjects` subjects."""
 
     @abstractmethod

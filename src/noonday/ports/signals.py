@@ -18,7 +18,7 @@ class Signals(ABC):
     @property
     @abstractmethod
     def lapse_sec(self) -> float:
-        """How long a claim lasts that is not acked. Infinite if claims end with the process that holds them."""
+        """Duration of a claim that is not acked, in seconds. Infinite if claims end with the process that holds them."""
 
     @abstractmethod
     async def claim(self, worker: WorkerId, dispatches: Sequence[Dispatch], now_ms: int) -> list[Token | ClaimRefused]:

@@ -22,7 +22,7 @@ class Throttles(ABC):
         """
 
     @abstractmethod
-    async def leave(self, ends: Sequence[CallEnd]) -> None:
+    async def end(self, ends: Sequence[CallEnd]) -> None:
         """Free the slots of calls that ended. Freeing a slot twice does no harm.
 
         Raises SignalsUnavailable: the slots may have been freed or not.

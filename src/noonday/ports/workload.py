@@ -6,14 +6,14 @@ from noonday.model.batch import Mark
 from noonday.model.ids import TenantId
 from noonday.model.recent import Figures
 from noonday.model.rows import (
-    Ahead,
+    EntriesAhead,
     PoolRow,
     WorkerRow,
 )
-from noonday.model.usage import Used
+from noonday.model.usage import UsageTotals
 
 DUE_LOOKED_AT = 100_000
-"""How many rows of the timeline `counts` examines at most."""
+"""Maximum number of rows of the timeline that `counts` examines."""
 
 
 class Workload(ABC):
@@ -38,18 +38,18 @@ class Workload(ABC):
         """Return the latest figures of each recorder."""
 
     @abstractmethod
-    async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
+    async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, UsageTotals]]:
         """Return (day, usage) of a tenant from one day to another, inclusive, oldest first. Days without usage are missing."""
 
     @abstractmethod
     async def due_before(
         self, mark: Mark, most: int, *, tenant: TenantId | None = None, pool: str | None = None
-    ) -> Ahead:
+    ) -> EntriesAhead:
         """Count the entries that are due before a mark, of one tenant or for one pool if given.
 
         At most `most` rows are examined, whether they match or not, so that the cost does not grow with what is due.
         """
 
     @abstractmethod
-    async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
+    async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> EntriesAhead:
         """Count like `due_before`, but only jobs of a tenant that share a concurrency key."""

@@ -8,7 +8,7 @@ may. The checkpoint moves by compare-and-set in the transaction that settles a b
 recorder writes. A report is applied if it is of the execution's present dispatch and worker, and if the transition is legal.
 Otherwise it is refused and counted, and a run that has just started is revoked.
 
-What may be trusted, and for how long. Only the log tells whether a worker is alive. The recorder writes a tick to its
+What may be trusted, and for how long. Only the log decides whether a worker is alive. The recorder writes a tick to its
 partition every 5 s, each after the former tick was acknowledged, so ticks cannot pile up. A worker is lost when the recorder
 reads six of its own ticks and nothing of that worker in between. So a worker's reports are always applied before the worker is
 judged, and a log that stalls makes no worker look dead. Ticks of former recorders do not count. A claim that a dead worker did

@@ -15,7 +15,7 @@ from noonday.ports.endpoints import Endpoints
 
 log = structlog.get_logger("noonday.recorder")
 CACHE_SEC = 5.0
-"""How long an endpoint is taken for healthy after a success. Further successes in this time are not written."""
+"""Time for which an endpoint is taken for healthy after a success. Further successes in this time are not written."""
 _MAX_CACHED = 10_000
 _MAX_ERROR_CHARS = 500
 
@@ -31,7 +31,7 @@ class HealthKeeper:
         self._endpoints = endpoints
         self._clock = clock
         self._healthy_until: dict[EndpointKey, float] = {}
-        """Until when each healthy endpoint is taken for healthy, by the monotonic clock."""
+        """Time until which each endpoint is taken for healthy, by the monotonic clock."""
         self._succeeded: set[EndpointKey] = set()
         self._failed: dict[EndpointKey, Failures] = {}
 

@@ -15,7 +15,7 @@ from noonday.model.ids import InstanceId
 from noonday.model.liveness import TICKS_TO_JUDGE, Liveness
 from noonday.model.message import Beat, Bye, Hello, LogBatch, LogEntry, Report, Tick
 from noonday.model.recent import Recent
-from noonday.model.recording import Checkpoint, Settled
+from noonday.model.recording import Checkpoint, SettleResult
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
@@ -58,7 +58,7 @@ class Recorder:
         metrics: Metrics,
         tracing: Tracing,
         hint_ahead_ms: int,
-        on_settled: Callable[[Settled], None] = lambda settled: None,
+        on_settled: Callable[[SettleResult], None] = lambda settled: None,
     ) -> None:
         """`on_settled` is called after each commit of a batch."""
         self._partition = partition
@@ -85,7 +85,7 @@ class Recorder:
         self._recent = Recent()
         self._in_progress: asyncio.Future[None] | None = None
         self.answered_at = clock.monotonic()
-        """When the store last answered, even if with an error about one entry, by the monotonic clock."""
+        """Time when the store last answered, even if with an error about one entry, by the monotonic clock."""
 
     @property
     def partition(self) -> int:
@@ -194,17 +194,17 @@ class Recorder:
                 for half in _halves(batch):
                     await self._apply(half)
             elif is_bad_data(error):
-                await self._bury(batch, error)
+                await self._keep_dead_letter(batch, error)
             else:
                 raise _unsettled(batch, error) from error
         else:
             await self._finish(*committed)
 
-    async def _commit(self, batch: LogBatch, entries: Sequence[LogEntry]) -> tuple[Settled, Sequence[Report]]:
+    async def _commit(self, batch: LogBatch, entries: Sequence[LogEntry]) -> tuple[SettleResult, Sequence[Report]]:
         """Settle these entries in place of a batch. Counters change only after the store has committed."""
         assert self._checkpoint is not None
         reports, signs, tick_ms = _by_kind(entries)
-        heard = self._liveness.read(batch.entries)
+        signs_of_life = self._liveness.read(batch.entries)
         recent = self._with_ended(reports)
         now = Checkpoint(
             self._partition,
@@ -221,13 +221,13 @@ class Recorder:
             reports, signs, was=self._checkpoint, now=now, now_ms=self._clock.now_ms()
         )
         self._checkpoint = now
-        self._liveness.note(heard)
+        self._liveness.note(signs_of_life)
         self._recent = recent
         self._tracing.settled(spans, settled.refused)
         self.answered_at = self._clock.monotonic()
         return settled, reports
 
-    async def _finish(self, settled: Settled, reports: Sequence[Report]) -> None:
+    async def _finish(self, settled: SettleResult, reports: Sequence[Report]) -> None:
         """Follow up a committed batch. The batch is not read again, so an error here does not count as its failure."""
         try:
             await self._follow_up(settled)
@@ -250,7 +250,7 @@ class Recorder:
             await self._signals.ack(self._last_reports.dispatches_of(worker))
             self._last_reports.remove(worker)
 
-    async def _bury(self, batch: LogBatch, error: Exception) -> None:
+    async def _keep_dead_letter(self, batch: LogBatch, error: Exception) -> None:
         """Move an entry that the store refuses to the dead-letter topic, and continue.
 
         A report is settled as a failure instead. If the store refuses that too, the log continues without it: its execution is
@@ -286,7 +286,7 @@ class Recorder:
             await self._follow_up(settled)
         self._judged_at = ticks
 
-    async def _follow_up(self, settled: Settled) -> None:
+    async def _follow_up(self, settled: SettleResult) -> None:
         for state, count in settled.by_state.items():
             self._metrics.executions.labels(state).inc(count)
         self._metrics.count_usage(settled.usage)

@@ -1,6 +1,7 @@
 """Metrics of Noonday. Each engine has its own registry, so that one process can contain several engines."""
 
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -17,114 +18,77 @@ class Metrics:
 
     def __init__(self, max_tenants: int = 0) -> None:
         """`max_tenants` is the number of tenants with their own label, the first ones seen. 0 disables counts per tenant."""
-        self.registry = registry = CollectorRegistry()
-        self.created = Counter(
-            "noonday_jobs_created_total", "Jobs created, by the API that created them.", ["door"], registry=registry
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+
+        # Jobs and executions
+        self.created = counter("noonday_jobs_created_total", "Jobs created, by the API that created them.", ["api"])
+        self.due = counter("noonday_due_total", "Timeline entries that came due and were claimed.")
+        self.decisions = counter("noonday_decisions_total", "Occurrences decided, by outcome.", ["outcome"])
+        self.refused = counter("noonday_refused_total", "Stale or unreadable writes refused, by kind.", ["kind"])
+        self.executions = counter("noonday_executions_total", "Executions ended, by final state.", ["state"])
+        self.queued = gauge(
+            "noonday_queued_executions", "Executions dispatched and not yet taken by a worker.", ["pool"]
         )
-        self.due = Counter("noonday_due_total", "Timeline entries that came due and were claimed.", registry=registry)
-        self.decisions = Counter(
-            "noonday_decisions_total", "Occurrences decided, by outcome.", ["outcome"], registry=registry
+        self.due_now = gauge("noonday_due_entries", "Due entries still on the timeline.", ["pool"])
+        self.oldest_due_age = gauge("noonday_oldest_due_age_seconds", "Age of the oldest due entry on the timeline.")
+        self.dead_letters = gauge("noonday_dead_letters", "Dead letters that wait for a decision.")
+
+        # Workers
+        self.running = gauge("noonday_running_executions", "Handlers running now.")
+        self.workers = gauge("noonday_workers", "Live workers.")
+        self.pool_workers = gauge("noonday_pool_workers", "Live workers that serve a pool.", ["pool"])
+        self.slots = gauge("noonday_worker_slots", "Handlers that this worker may run at once.", ["pool"])
+        self.busy_slots = gauge("noonday_busy_slots", "Handlers that this worker runs now.", ["pool"])
+        self.abandoned = counter(
+            "noonday_runs_abandoned_total", "Runs reported as ended although their handler ignored the request to end."
         )
-        self.refused = Counter(
-            "noonday_refused_total", "Stale or unreadable writes refused, by kind.", ["what"], registry=registry
+        self.abandoned_now = gauge("noonday_abandoned_runs", "Abandoned runs that still run in this worker.")
+        self.workers_lost = counter("noonday_workers_lost_total", "Workers judged lost.")
+        self.breakers_open = gauge(
+            "noonday_breakers_open", "Open breakers of endpoints and handlers, as far as this worker knows."
         )
-        self.runs = RunMetrics()
-        registry.register(self.runs)
-        self.executions = Counter(
-            "noonday_executions_total", "Executions ended, by final state.", ["state"], registry=registry
-        )
-        self.queued = Gauge(
-            "noonday_queued_executions",
-            "Executions dispatched and not yet taken by a worker.",
-            ["pool"],
-            registry=registry,
-        )
-        self.due_now = Gauge("noonday_due_entries", "Due entries still on the timeline.", ["pool"], registry=registry)
-        self.oldest_due_age = Gauge(
-            "noonday_oldest_due_age_seconds", "Age of the oldest due entry on the timeline.", registry=registry
-        )
-        self.dead_letters = Gauge("noonday_dead_letters", "Dead letters that wait for a decision.", registry=registry)
-        self.running = Gauge("noonday_running_executions", "Handlers running now.", registry=registry)
-        self.workers = Gauge("noonday_workers", "Live workers.", registry=registry)
-        self.pool_workers = Gauge(
-            "noonday_pool_workers", "Live workers that serve a pool.", ["pool"], registry=registry
-        )
-        self.slots = Gauge(
-            "noonday_worker_slots", "Handlers that this worker may run at once.", ["pool"], registry=registry
-        )
-        self.busy_slots = Gauge(
-            "noonday_busy_slots", "Handlers that this worker runs now.", ["pool"], registry=registry
-        )
-        self.abandoned = Counter(
-            "noonday_runs_abandoned_total",
-            "Runs reported as ended although their handler ignored the request to end.",
-            registry=registry,
-        )
-        self.abandoned_now = Gauge(
-            "noonday_abandoned_runs", "Abandoned runs that still run in this worker.", registry=registry
-        )
-        self.workers_lost = Counter("noonday_workers_lost_total", "Workers judged lost.", registry=registry)
-        self.breakers_open = Gauge(
-            "noonday_breakers_open",
-            "Open breakers of endpoints and handlers, as far as this worker knows.",
-            registry=registry,
-        )
-        self.tick_age = Gauge(
-            "noonday_tick_age_seconds", "Time since a loop completed its last round.", ["loop"], registry=registry
-        )
+
+        # Scheduler
         self.batch_size = Histogram(
             "noonday_fire_batch_entries",
             "Entries fired in one transaction.",
             buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 2000, 5000),
-            registry=registry,
+            registry=self.registry,
         )
-        self.in_flight_entries = Gauge(
-            "noonday_in_flight_entries", "Entries claimed and not yet fired.", registry=registry
+        self.in_flight_entries = gauge("noonday_in_flight_entries", "Entries claimed and not yet fired.")
+        self.index_entries = gauge("noonday_index_entries", "Entries of the hot index in this process.")
+        self.index_entries_limit = gauge(
+            "noonday_index_entries_limit", "Maximum number of hot index entries and blocked entries in this process."
         )
-        self.index_entries = Gauge(
-            "noonday_index_entries", "Entries of the hot index in this process.", registry=registry
+        self.blocked_entries = gauge(
+            "noonday_blocked_entries", "Entries blocked because their concurrency or ordering key has no free slot."
         )
-        self.index_entries_limit = Gauge(
-            "noonday_index_entries_limit",
-            "Maximum number of hot index entries and blocked entries in this process.",
-            registry=registry,
-        )
-        self.blocked_entries = Gauge(
-            "noonday_blocked_entries",
-            "Entries blocked because their concurrency or ordering key has no free slot.",
-            registry=registry,
-        )
-        self.deferred_entries = Gauge(
+        self.deferred_entries = gauge(
             "noonday_deferred_entries",
             "Due entries that cannot be fired for a reason of their own, and are tried again later.",
-            registry=registry,
         )
-        self.deferrals = Counter(
-            "noonday_deferrals_total",
-            "Deferrals of entries that could not be fired.",
-            registry=registry,
-        )
-        self.clock_offset = Gauge(
-            "noonday_clock_offset_seconds",
-            "Time by which the clock of this process is ahead of the reference clock.",
-            registry=registry,
-        )
+        self.deferrals = counter("noonday_deferrals_total", "Deferrals of entries that could not be fired.")
 
-        self.answers = Counter(
-            "noonday_api_answers_total", "API responses, by status class.", ["class"], registry=registry
+        # Processes, the API and tenants
+        self.tick_age = gauge("noonday_tick_age_seconds", "Time since a loop completed its last round.", ["loop"])
+        self.clock_offset = gauge(
+            "noonday_clock_offset_seconds", "Time by which the clock of this process is ahead of the reference clock."
         )
-        self.tenant_runs = Counter(
-            "noonday_tenant_runs_total",
-            "Runs of a tenant that ended, by outcome.",
-            ["tenant", "outcome"],
-            registry=registry,
+        self.answers = counter("noonday_api_answers_total", "API responses, by status class.", ["class"])
+        self.tenant_runs = counter(
+            "noonday_tenant_runs_total", "Runs of a tenant that ended, by outcome.", ["tenant", "outcome"]
         )
-        self.tenant_run_seconds = Counter(
-            "noonday_tenant_run_seconds_total", "Run time of a tenant's runs.", ["tenant"], registry=registry
+        self.tenant_run_seconds = counter(
+            "noonday_tenant_run_seconds_total", "Run time of a tenant's runs.", ["tenant"]
         )
+        self.runs = RunMetrics()
+        self.registry.register(self.runs)
+
         # Counters that alerts use begin at 0: a series that appears with its first value has no rate.
-        for door in ("jobs", "tasks"):
-            self.created.labels(door)
+        for api in ("jobs", "tasks"):
+            self.created.labels(api)
         for state in sorted(FINAL):
             self.executions.labels(state.name)
         self._max_tenants = max_tenants

@@ -42,7 +42,7 @@ class Loop:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     stuck_after_sec: float = 30.0
     last_round_at: float = 0.0
-    """When the last round was completed, by the monotonic clock."""
+    """Time when the last round was completed, by the monotonic clock."""
     failures: int = 0
     last_error: str | None = None
 
@@ -110,7 +110,7 @@ def every(seconds: float) -> Callable[[], Awaitable[float]]:
 
 
 class Tasks:
-    """The tasks of a process. A task that ends with an error, or by a cancellation nobody requested, completes `failed`."""
+    """The tasks of a process. A task that ends with an error, or by a cancellation that was not requested, completes `failed`."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []

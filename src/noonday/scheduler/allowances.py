@@ -106,7 +106,7 @@ class Allowances:
 
     @property
     def retry_at_ms(self) -> int | None:
-        """When the next blocked entry may be claimed; None if nothing is blocked."""
+        """Time when the next blocked entry may be claimed; None if nothing is blocked."""
         return min((*self.blocked.values(), *self._full_pools.values()), default=None)
 
     async def for_claim(self, credit: Mapping[str, int], limit: int) -> tuple[Mapping[str, int], Shares]:
@@ -194,9 +194,9 @@ class Allowances:
     async def _take_tokens(self, demand: Mapping[str, int], now_ms: int) -> dict[Within, int]:
         if not demand:
             return {}
-        asks = [TokenRequest(TenantId(tenant), self._rates[tenant], count) for tenant, count in demand.items()]
+        requests = [TokenRequest(TenantId(tenant), self._rates[tenant], count) for tenant, count in demand.items()]
         try:
-            answers = await self._tokens.take(asks, now_ms)
+            answers = await self._tokens.take(requests, now_ms)
         except TokensUnavailable:
             self.blocked |= dict.fromkeys(demand, now_ms + TOKENS_RETRY_MS)
             return dict.fromkeys(demand, 0)

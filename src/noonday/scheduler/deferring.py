@@ -18,7 +18,7 @@ class DeferredEntries:
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[float, Entry]] = {}
-        """For each key, when its entry is tried again, and the entry."""
+        """Time of the next try, and the entry, by key."""
         self._failures: dict[str, int] = {}
         """Failures of each key, until it is fired."""
         self._next_at = 0.0

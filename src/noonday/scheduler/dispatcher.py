@@ -30,7 +30,7 @@ MIN_BATCH = 100
 NO_CREDIT_SEC = 0.005
 """Wait before a pool without credit is checked again."""
 PATIENCE_MS = 25
-"""How much later early entries are claimed, so that more of them share a commit. A commit costs the same for one entry as for
+"""Delay of the claim of early entries, so that more of them share a commit. A commit costs the same for one entry as for
 many, and early entries are dispatched well ahead of their instant."""
 STUCK_SEC = 30.0
 """A batch in flight for longer than this makes the process not ready. Statements time out well before."""
@@ -90,7 +90,7 @@ class Dispatcher:
         self._batches: set[asyncio.Task[None]] = set()
         self._in_flight = in_flight
         self._store_fails = False
-        """Whether the store failed to fire the last batch. Its entries are in the index again."""
+        """True if the store failed to fire the last batch. Its entries are in the index again."""
         self._blocked = BlockedEntries(budget)
         metrics.in_flight_entries.set_function(lambda: len(in_flight))
         metrics.blocked_entries.set_function(lambda: len(self._blocked))

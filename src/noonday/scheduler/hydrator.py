@@ -20,7 +20,7 @@ class _Walk:
     generations: dict[int, str]
     mark: Mark | None = None
     caught_up: bool = False
-    """Whether the last step found no more entries within the look-ahead."""
+    """True if the last step found no more entries within the look-ahead."""
 
 
 class Hydrator:
@@ -38,7 +38,7 @@ class Hydrator:
         ahead_ms: int,
         is_tracked: Callable[[Entry], bool],
     ) -> None:
-        """`is_tracked` tells whether this owner has taken an entry from the index and not yet fired it. Such entries are not
+        """`is_tracked` returns whether this owner has taken an entry from the index and not yet fired it. Such entries are not
         placed again."""
         self._is_tracked = is_tracked
         self._firing = firing

@@ -13,7 +13,7 @@ class ClaimedBatch:
     def __init__(self, entries: Sequence[Entry], claimed_at: float) -> None:
         self.entries = entries
         self.claimed_at = claimed_at
-        """By the monotonic clock."""
+        """Time of the claim, by the monotonic clock."""
 
     # Computed on demand: few rounds need these, and the hot path must not pay for them.
 

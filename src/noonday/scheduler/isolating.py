@@ -30,7 +30,7 @@ class FireOutcome(msgspec.Struct):
     unfired: list[Entry]
     """Unchanged entries, to be tried again together with all others."""
     error: Exception | None = None
-    """Why entries are unfired."""
+    """Reason why entries are unfired."""
 
 
 class IsolatingFirer:

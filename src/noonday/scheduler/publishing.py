@@ -18,7 +18,7 @@ from noonday.runtime.tracing import Tracing
 
 log = structlog.get_logger("noonday.publisher")
 CACHE_SEC = 2.0
-"""How long secrets and limits of endpoints are cached: new ones are used after this time at the latest."""
+"""Time for which secrets and limits of endpoints are cached: new ones are used after this time at the latest."""
 _MAX_CACHED = 10_000
 NO_WORKER = WorkerId("scheduler")
 """Author of reports about dispatches that never reached a worker."""

@@ -2,7 +2,7 @@
 
 import structlog
 
-from noonday.model.schedule import tzdata_version
+from noonday.model.zones import tzdata_version
 from noonday.ports.clock import Clock
 from noonday.ports.firing import Firing
 from noonday.transitions.replanning import is_superseded

@@ -1,4 +1,4 @@
-"""Recovers losses: overdue entries that the index lacks, batches that nobody sealed, dispatches that the bus lost."""
+"""Recovers losses: overdue entries that the index lacks, batches that were never sealed, dispatches that the bus lost."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ class Sweeper:
         is_tracked: Callable[[Entry], bool],
         grace_ms: int,
     ) -> None:
-        """`is_tracked` tells whether this owner has taken an entry from the index and not yet fired it."""
+        """`is_tracked` returns whether this owner has taken an entry from the index and not yet fired it."""
         self._firing = firing
         self._executions = executions
         self._index = index
@@ -104,7 +104,7 @@ class Sweeper:
         return adopted
 
     async def _requeue_orphans(self, now_ms: int) -> int:
-        """Put orphans back on the timeline. The last tick applied tells the time: while the log stalls, no report can be
+        """Put orphans back on the timeline. The time is that of the last tick applied: while the log stalls, no report can be
         missing."""
         tick_ms = await self._executions.oldest_tick_ms()
         if not tick_ms or not self._is_steady(tick_ms) or tick_ms < self._recovered_ms + ORPHANS_EVERY_MS:

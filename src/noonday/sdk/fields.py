@@ -1,6 +1,6 @@
 """Structs that are passed either whole or by fields."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -9,6 +9,7 @@ from noonday.model.errors import Flaw, InvalidInput, nearest
 from noonday.sdk.payload import to_builtins
 
 S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 def filled(kind: type[S], given: S | None, fields: Mapping[str, Any]) -> S:
@@ -24,6 +25,15 @@ def filled(kind: type[S], given: S | None, fields: Mapping[str, Any]) -> S:
         return msgspec.convert(to_builtins(dict(fields), ""), kind)
     except msgspec.ValidationError as bad:
         raise InvalidInput(f"{kind.__name__}: {bad}", [Flaw("", str(bad))]) from bad
+
+
+def either(given: T | None, fields: dict[str, Any], make: Callable[..., T]) -> T:
+    """Return `given`, or else `make(**fields)`. Raises InvalidInput if both are given."""
+    if given is None:
+        return make(**fields)
+    if fields:
+        raise InvalidInput(f"pass either a whole {type(given).__name__} or its fields, not both")
+    return given
 
 
 def _unknown_fields(kind: type[msgspec.Struct], fields: Mapping[str, Any]) -> Iterator[Flaw]:

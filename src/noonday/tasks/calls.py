@@ -23,7 +23,7 @@ from noonday.model.rows import KnownCall
 from noonday.model.tasks.wire import STATUS_NAMES, ResendList, ResendRequest, ResendResult, ResentView, TaskCallPage
 from noonday.model.view import ExecutionView
 from noonday.ports.queries import QueryStore
-from noonday.tasks.kept_calls import KeptCalls
+from noonday.tasks.definitions import TaskDefinitions
 from noonday.tasks.viewing import call_view, resent_view
 
 SCAN_LIMIT = 5_000
@@ -48,12 +48,12 @@ class TaskCalls:
     ) -> TaskCallPage:
         """List calls, newest scheduled time first. A page may be short although there is a next one."""
         page = await self._query_store.list_calls(caller.tenant, where, cursor, limit, SCAN_LIMIT)
-        kept = await self._kept(caller, page.calls)
+        definitions = await self._definitions_of(caller, page.calls)
         views = (
             call_view(
                 call,
-                self._presenter.execution(call.execution, kept.name_of(call.execution)),
-                kept.url_of(call.execution),
+                self._presenter.execution(call.execution, definitions.name_of(call.execution)),
+                definitions.url_of(call.execution),
             )
             for call in page.calls
         )
@@ -69,7 +69,7 @@ class TaskCalls:
             call = (await self._query_store.find_calls(caller.tenant, [execution])).get(ExecutionId(execution))
             if call is None or call.execution.job_id != task_id:
                 raise NotFound(f"there is no execution {execution} of task {task_id}", execution_id=execution)
-            resend = self._plan(call, await self._kept(caller, [call]), key)
+            resend = self._plan(call, await self._definitions_of(caller, [call]), key)
             if isinstance(resend, str):
                 raise Conflict(resend, status=STATUS_NAMES.get(call.execution.state.name))
             return await self._resend(caller, resend, idem)
@@ -98,13 +98,13 @@ class TaskCalls:
 
     async def _resend_each(self, caller: Caller, ids: Sequence[str], key: str) -> tuple[ResendResult, ...]:
         found = await self._query_store.find_calls(caller.tenant, ids)
-        kept = await self._kept(caller, list(found.values()))
+        definitions = await self._definitions_of(caller, list(found.values()))
         results: dict[str, ResendResult] = {
             id_: ResendResult(id=id_, problem="no task has an execution with this id") for id_ in ids
         }
         resends: dict[ExecutionId, Resend] = {}
         for call in found.values():
-            resend = self._plan(call, kept, key)
+            resend = self._plan(call, definitions, key)
             id_ = call.execution.id
             if isinstance(resend, str):
                 results[id_] = ResendResult(id=id_, problem=resend)
@@ -139,10 +139,10 @@ class TaskCalls:
                 group.create_task(run(job))
         return problems
 
-    def _plan(self, call: KnownCall, kept: KeptCalls, key: str) -> Resend | str:
+    def _plan(self, call: KnownCall, definitions: TaskDefinitions, key: str) -> Resend | str:
         """Return the new execution of a call, or the reason why it cannot be resent."""
         was = call.execution
-        definition = kept.find_live(was)
+        definition = definitions.find_live(was)
         if definition is None:
             return "the task of this execution was deleted"
         if was.state not in FINAL:
@@ -150,8 +150,10 @@ class TaskCalls:
         is_open_letter = was.state is State.DEAD and call.died_ms is not None and call.retried_as is None
         return Resend(was, _resent_id(was, was.id, key), definition.revision, resolves=is_open_letter)
 
-    async def _kept(self, caller: Caller, calls: Sequence[KnownCall]) -> KeptCalls:
-        return await KeptCalls.of(self._query_store, self._presenter, caller.tenant, (call.execution for call in calls))
+    async def _definitions_of(self, caller: Caller, calls: Sequence[KnownCall]) -> TaskDefinitions:
+        return await TaskDefinitions.read(
+            self._query_store, self._presenter, caller.tenant, (call.execution for call in calls)
+        )
 
 
 def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:
@@ -160,7 +162,7 @@ def _resent_id(execution: Execution, was: str, key: str) -> ExecutionId:
 
 
 def _is_created_by(key: str, execution: Execution) -> bool:
-    """Whether a resend under this key created the execution."""
+    """Return whether a resend under this key created the execution."""
     return execution.retry_of is not None and _resent_id(execution, execution.retry_of, key) == execution.id
 
 

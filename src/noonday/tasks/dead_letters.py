@@ -19,7 +19,7 @@ from noonday.model.tasks.wire import (
     TaskExecutionView,
 )
 from noonday.ports.queries import QueryStore
-from noonday.tasks.kept_calls import KeptCalls, endpoint_of_url
+from noonday.tasks.definitions import TaskDefinitions, endpoint_of_url
 from noonday.tasks.viewing import dead_view, execution_view
 
 
@@ -43,9 +43,9 @@ class TaskDeadLetters:
         """List dead letters, newest first, without retried ones, and with archived ones only if requested."""
         letters = await self._query_store.list_dead(caller.tenant, dead_query_of(where), cursor, limit + 1)
         calls = [_call_of(letter) for letter in letters[:limit]]
-        kept = await self._kept(caller, *calls)
+        definitions = await self._definitions_of(caller, *calls)
         return TaskDeadLetterPage(
-            dead_letters=tuple(_view(kept, call) for call in calls),
+            dead_letters=tuple(_view(definitions, call) for call in calls),
             next=calls[-1].execution.id if len(letters) > limit else None,
         )
 
@@ -67,15 +67,17 @@ class TaskDeadLetters:
             await self._dead_letters.archive(caller, execution_id)
             return await self._receipts.keep(caller, idem, await self.get(caller, execution_id))
 
-    async def _find(self, caller: Caller, execution_id: str) -> tuple[KeptCalls, KnownCall]:
+    async def _find(self, caller: Caller, execution_id: str) -> tuple[TaskDefinitions, KnownCall]:
         call = (await self._query_store.find_calls(caller.tenant, [execution_id])).get(ExecutionId(execution_id))
-        kept = await self._kept(caller, *([call] if call else []))
-        if call is None or call.died_ms is None or kept.find(call.execution) is None:
+        definitions = await self._definitions_of(caller, *([call] if call else []))
+        if call is None or call.died_ms is None or definitions.find(call.execution) is None:
             raise NotFound(f"there is no dead letter {execution_id} of a task", id=execution_id)
-        return kept, call
+        return definitions, call
 
-    async def _kept(self, caller: Caller, *calls: KnownCall) -> KeptCalls:
-        return await KeptCalls.of(self._query_store, self._presenter, caller.tenant, (call.execution for call in calls))
+    async def _definitions_of(self, caller: Caller, *calls: KnownCall) -> TaskDefinitions:
+        return await TaskDefinitions.read(
+            self._query_store, self._presenter, caller.tenant, (call.execution for call in calls)
+        )
 
 
 def dead_query_of(where: TaskDeadFilter) -> DeadFilterQuery:
@@ -97,5 +99,5 @@ def _call_of(letter: DeadLetter) -> KnownCall:
     return KnownCall(letter.execution, letter.died_ms, letter.archived, letter.retried_as, letter.resolved_ms)
 
 
-def _view(kept: KeptCalls, call: KnownCall) -> TaskDeadLetterView:
-    return dead_view(call, kept.name_of(call.execution), kept.url_of(call.execution))
+def _view(definitions: TaskDefinitions, call: KnownCall) -> TaskDeadLetterView:
+    return dead_view(call, definitions.name_of(call.execution), definitions.url_of(call.execution))

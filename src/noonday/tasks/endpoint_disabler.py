@@ -58,20 +58,20 @@ class EndpointDisabler:
 
         Returns their number. If it is positive, there may be more.
         """
-        caller, whom = Caller(row.tenant, SUBJECT, frozenset()), row.whom
+        caller, key = Caller(row.tenant, SUBJECT, frozenset()), row.key
         if row.health.status is Condition.DISABLED:
             reason = f"{HALT_PREFIX}{row.endpoint} {row.health.disabled_why}"
             return await self._each(
-                partial(self._endpoints.tasks_to_halt, whom), lambda job: self._job_service.halt(caller, job, reason)
+                partial(self._endpoints.tasks_to_halt, key), lambda job: self._job_service.halt(caller, job, reason)
             )
-        to_resume = partial(self._endpoints.tasks_to_resume, whom, HALT_PREFIX)
+        to_resume = partial(self._endpoints.tasks_to_resume, key, HALT_PREFIX)
         return await self._each(to_resume, lambda job: self._job_service.resume(caller, job))
 
     async def _disable(self, row: EndpointRow, now_ms: int) -> bool:
         reason = _disable_reason(row.health, now_ms)
         audit = AuditEntry(row.tenant, now_ms, SUBJECT, "endpoint.disable", row.endpoint, {"why": reason})
         since_ms = row.health.failing_since_ms
-        is_disabled = await self._endpoints.disable(row.whom, reason, now_ms, audit, failing_since_ms=since_ms)
+        is_disabled = await self._endpoints.disable(row.key, reason, now_ms, audit, failing_since_ms=since_ms)
         if is_disabled:
             log.warning("endpoint disabled", tenant=row.tenant, endpoint=row.endpoint, reason=reason)
         return is_disabled
@@ -79,7 +79,7 @@ class EndpointDisabler:
     async def _settle(self, row: EndpointRow, since_ms: int, now_ms: int) -> int:
         count = await self.apply_to_tasks(row)
         if not count and now_ms - since_ms >= UNSETTLED_MS:
-            await self._endpoints.settled(row.whom, since_ms)
+            await self._endpoints.settled(row.key, since_ms)
         return count
 
     async def _each(

@@ -44,7 +44,7 @@ class EndpointService:
 
     async def get(self, caller: Caller, name: str) -> EndpointView:
         """Return an endpoint by its id. Raises NotFound if it was never called and has no settings."""
-        row = await self._endpoints.find(_whom(caller, name))
+        row = await self._endpoints.find(_key_of(caller, name))
         if row is None:
             detail = f"no endpoint {endpoint_named(name)}: it was never called and has no settings"
             raise NotFound(detail, endpoint=endpoint_named(name))
@@ -54,31 +54,31 @@ class EndpointService:
         self, caller: Caller, name: str, settings: EndpointSettings, idem: Idempotency | None = None
     ) -> EndpointView:
         """Replace the settings of an endpoint, known or not. They take effect within seconds."""
-        whom = _whom(caller, name)
+        key = _key_of(caller, name)
         async with self._receipts.once(caller, idem):
             now_ms = self._clock.now_ms()
-            audit = audit_entry(caller, "endpoint.put", whom[1], now_ms, msgspec.to_builtins(settings))
-            row = await self._endpoints.put(whom, settings, now_ms, audit)
+            audit = audit_entry(caller, "endpoint.put", key[1], now_ms, msgspec.to_builtins(settings))
+            row = await self._endpoints.put(key, settings, now_ms, audit)
             return await self._receipts.keep(caller, idem, endpoint_view(row))
 
     async def disable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
         """Disable an endpoint: its tasks are halted, and new ones are refused."""
-        whom = _whom(caller, name)
+        key = _key_of(caller, name)
         async with self._receipts.once(caller, idem):
             reason, now_ms = f"was disabled by {caller.subject}", self._clock.now_ms()
-            audit = audit_entry(caller, "endpoint.disable", whom[1], now_ms, {"why": reason})
-            await self._endpoints.disable(whom, reason, now_ms, audit)
-            self._enabled_until.pop(whom, None)
-            return await self._receipts.keep(caller, idem, await self._apply_to_tasks(whom))
+            audit = audit_entry(caller, "endpoint.disable", key[1], now_ms, {"why": reason})
+            await self._endpoints.disable(key, reason, now_ms, audit)
+            self._enabled_until.pop(key, None)
+            return await self._receipts.keep(caller, idem, await self._apply_to_tasks(key))
 
     async def enable(self, caller: Caller, name: str, idem: Idempotency | None = None) -> EndpointView:
         """Enable an endpoint, reset its health, and resume the tasks that were halted with it. Raises NotFound."""
-        whom = _whom(caller, name)
+        key = _key_of(caller, name)
         async with self._receipts.once(caller, idem):
             await self.get(caller, name)
             now_ms = self._clock.now_ms()
-            await self._endpoints.enable(whom, now_ms, audit_entry(caller, "endpoint.enable", whom[1], now_ms))
-            return await self._receipts.keep(caller, idem, await self._apply_to_tasks(whom))
+            await self._endpoints.enable(key, now_ms, audit_entry(caller, "endpoint.enable", key[1], now_ms))
+            return await self._receipts.keep(caller, idem, await self._apply_to_tasks(key))
 
     async def refuse_disabled(self, tenant: TenantId, endpoint: str | None) -> None:
         """Raise Conflict if an endpoint is disabled, with the time, the reason and the next step."""
@@ -91,9 +91,9 @@ class EndpointService:
             self._enabled_until = {}
         self._enabled_until[tenant, endpoint] = self._clock.monotonic() + CACHE_SEC
 
-    async def _apply_to_tasks(self, whom: EndpointKey) -> EndpointView:
+    async def _apply_to_tasks(self, key: EndpointKey) -> EndpointView:
         """Halt or resume the first tasks at once; the endpoint disabler does the rest."""
-        row = await self._endpoints.find(whom)
+        row = await self._endpoints.find(key)
         assert row is not None
         await self._endpoint_disabler.apply_to_tasks(row)
         return endpoint_view(row)
@@ -116,7 +116,7 @@ def _health(health: EndpointHealth) -> EndpointHealthView:
     )
 
 
-def _whom(caller: Caller, name: str) -> EndpointKey:
+def _key_of(caller: Caller, name: str) -> EndpointKey:
     """Return tenant and endpoint of an id. Raises NotFound if the id is malformed."""
     endpoint = endpoint_named(name)
     if endpoint is None or not _is_endpoint(endpoint):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from noonday.model.cron import ALIASES
+from noonday.model.cron_parsing import ALIASES
 from noonday.model.errors import InvalidInput, nearest
 from noonday.model.job import YEAR_SEC, JobType
 

@@ -14,7 +14,7 @@ from noonday.model.job import instant_of
 from noonday.model.secret import OF_TENANT, MadeSecret, NewSecret, Secret, SecretKind, SecretView
 from noonday.ports.clock import Clock
 from noonday.ports.endpoints import Endpoints
-from noonday.tasks.kept_calls import endpoint_of_url
+from noonday.tasks.definitions import endpoint_of_url
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import new_key_pair, new_secret, public_key_of
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 from msgspec import UNSET
 
-from noonday.intake.idempotency import Answered, Idempotency
+from noonday.intake.idempotency import AlreadyAnswered, Idempotency
 from noonday.intake.services import IntakeServices
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound, StoreUnavailable, VersionMismatch
@@ -157,7 +157,7 @@ class TaskService:
             try:
                 async with self._receipts.once(caller, idem):
                     raise
-            except Answered:
+            except AlreadyAnswered:
                 # The key has a response, so this changes nothing. The job service returns the response once workers have
                 # seen the change.
                 await self._jobs.pause(caller, task_id, idem)

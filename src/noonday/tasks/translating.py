@@ -17,7 +17,6 @@ from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
 from noonday.model.job import Concurrency, JobSpec, JobType, Overlap, Target, check
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.schedule import zone
 from noonday.model.tasks.wire import (
     DAYS_LONG_MS,
     DEFAULT_ATTEMPTS,
@@ -32,6 +31,7 @@ from noonday.model.tasks.wire import (
     TaskSpec,
     TaskType,
 )
+from noonday.model.zones import zone
 from noonday.tasks.phrases import Timing, read_interval
 from noonday.webhooks.bounds import DEFAULT_BOUNDS, CallBounds
 from noonday.webhooks.headers import POINTER as HEADERS

@@ -14,7 +14,7 @@ from noonday.model.slots import of_ordering_key
 from noonday.model.snapshot import Scope, Snapshot
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.rows import TimelineRow, timeline_row, watch_of
-from noonday.transitions.write_set import WriteSet
+from noonday.transitions.write_set import WriteSet, rebased
 
 MAX_READS = 16
 """Maximum number of reads for one decision. Each read looks up four times as many of the job's times as the one before."""
@@ -99,11 +99,11 @@ class Edit:
             else:
                 self.writes.revoke(row, reason)
 
-    def _rebase(self, rebased: Sequence[ExecutionId]) -> None:
+    def _rebase(self, executions: Sequence[ExecutionId]) -> None:
         """Move executions that have not started to the job's new definition."""
-        for execution in rebased:
+        for execution in executions:
             row = self._rows[execution]
-            now = self.writes.rebase(row, self.job)
+            now = rebased(row, self.job)
             self.writes.settle(row, now, "")
             if row.waits_until_ms is not None:
                 self.writes.wait(now, row.waits_until_ms)

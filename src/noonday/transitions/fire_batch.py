@@ -9,7 +9,7 @@ import msgspec
 from noonday.model.alert import GIVEN_UP
 from noonday.model.batch import Blocked, FireRequest
 from noonday.model.execution import WATCH_OVERLAP, Cause, Execution, State, is_cancel
-from noonday.model.firing import Decided, Decision, Entry, FirePlan, Kind, Start, decide_overlap
+from noonday.model.firing import Decision, DecisionOutcome, Entry, FirePlan, Kind, Start, decide_overlap
 from noonday.model.ids import ExecutionId, JobId, TenantId, execution_id
 from noonday.model.job import Overlap, text_of
 from noonday.model.pool import NOTICES_POOL
@@ -20,18 +20,18 @@ from noonday.transitions.write_set import WriteSet
 
 ALL = 2**31 - 1
 """Reads every open execution of a job: the largest 32-bit integer, as a limit."""
-UNWANTED = frozenset({Decided.MISSED, Decided.EXPIRED, Decided.ERROR})
+UNWANTED = frozenset({DecisionOutcome.MISSED, DecisionOutcome.EXPIRED, DecisionOutcome.ERROR})
 """Decisions that no user chose, so each of them is an incident."""
 
 
 def is_simple(request: FireRequest) -> bool:
-    """Whether an entry is a one-shot without overlap rule or key. (A cap may still block it.)"""
+    """Return whether an entry is a one-shot without overlap rule or key. (A cap may still block it.)"""
     entry = request.entry
     return bool(entry.early) and not entry.recurring and entry.kind == Kind.FIRE and request.plan is None
 
 
 def is_constrained(request: FireRequest) -> bool:
-    """Whether the result depends on other executions or on a concurrency key. (A cap may block any entry.)"""
+    """Return whether the result depends on other executions or on a concurrency key. (A cap may block any entry.)"""
     return not request.entry.early
 
 
@@ -83,7 +83,7 @@ class FireBatch:
         self.writes.finish()
 
     def _is_first_of_job(self, entry: Entry) -> bool:
-        """Whether no entry of the same job came before in this batch.
+        """Return whether no entry of the same job came before in this batch.
 
         The next one is decided in a later batch, from what this one wrote, such as the end of other executions.
         """
@@ -92,8 +92,8 @@ class FireBatch:
         self._decided_jobs.add(job_id)
         return first
 
-    def knows(self, entry: Entry) -> bool:
-        """Whether the job of a constrained entry was read. If not, its execution is deleted and the entry is stale."""
+    def has_read(self, entry: Entry) -> bool:
+        """Return whether the job of a constrained entry was read. If not, its execution is deleted and the entry is stale."""
         return entry.kind == Kind.FIRE or entry.key in self._job_of
 
     def owner_of(self, entry: Entry) -> tuple[str, JobId]:
@@ -146,7 +146,7 @@ class FireBatch:
         self.fired.append(request)
 
     def _is_in_front(self, entry: Entry, limit: Limit) -> bool:
-        """Whether a fire is the earliest of its ordering key and would not be buffered behind an execution of its own job."""
+        """Return whether a fire is the earliest of its ordering key and is not buffered behind an execution of its own job."""
         if limit.ordering_key is None:
             return True
         is_buffered = limit.overlap in (Overlap.BUFFER_ONE, Overlap.BUFFER_ALL) and entry.key in self._has_open
@@ -156,7 +156,7 @@ class FireBatch:
         return False
 
     def _has_room(self, entry: Entry, limit: Limit) -> bool:
-        """Whether every limit that an entry counts against has a free slot.
+        """Return whether every limit that an entry counts against has a free slot.
 
         If its concurrency key is full, the entry is blocked with a reason, and others behind it may fire. If a cap is reached,
         the entry goes back to the hot index, where all entries that count against the same cap wait.
@@ -231,7 +231,7 @@ class FireBatch:
         start = self._overlap(job_id)
         if start is Start.SKIP:
             reason = f"overlap {self.inputs.limit_of(job_id).overlap}: an earlier execution is open"
-            return Decision(job_id, nominal_ms, nominal_ms, 1, Decided.SKIPPED, reason)
+            return Decision(job_id, nominal_ms, nominal_ms, 1, DecisionOutcome.SKIPPED, reason)
         now = start is Start.NOW
         self.writes.add_execution(
             execution,

@@ -42,7 +42,7 @@ class NewTimes(NamedTuple):
 
 
 def is_superseded(version: str, by: str | None) -> bool:
-    """Whether IANA version `version` must not replace `by`, because it is the same or an older one (2025a after 2025b)."""
+    """Return whether IANA version `version` must not replace `by`, because it is the same or an older one (2025a after 2025b)."""
     return by is not None and version <= by
 
 

@@ -82,7 +82,7 @@ class NewExecutionRow(msgspec.Struct, frozen=True):
     due_ms: int
     cause: int = 0
     fired_ms: int | None = None
-    """When its first dispatch was fired. None if it waits."""
+    """Time when its first dispatch was fired. None if it waits."""
     buffered: int = 0
     retry_of: ExecutionId | None = None
     slots: tuple[str, ...] | None = None

@@ -25,12 +25,12 @@ from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
 from noonday.model.message import Report
 from noonday.model.pool import NOTICES_POOL
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.rows import NewIncident
-from noonday.transitions.write_set import WriteSet, as_json, transition
+from noonday.transitions.write_set import WriteSet, as_json, rebased, transition
 
 _encode = msgspec.json.Encoder().encode
 
@@ -82,7 +82,7 @@ class Settlement:
         cases = Counter(e.job_id for e, _, _ in self.cases if e.watch & WATCH_OVERLAP)
         return {job: count + 1 for job, count in cases.items()}
 
-    def settle(self, inputs: Inputs, now_ms: int) -> tuple[WriteSet, Settled]:
+    def settle(self, inputs: Inputs, now_ms: int) -> tuple[WriteSet, SettleResult]:
         """Apply every case. Reports of illegal transitions are refused and change nothing."""
         writes = WriteSet(inputs, now_ms)
         accepted: list[Report] = []
@@ -98,7 +98,7 @@ class Settlement:
             else:
                 illegal.append(report)
         writes.finish()
-        return writes, Settled(
+        return writes, SettleResult(
             entries=tuple(writes.entries),
             refused=(*self._refused, *illegal),
             by_state=dict(writes.closed_by_state),
@@ -145,7 +145,7 @@ def split_successes(reports: Sequence[Report]) -> tuple[list[Report], list[Repor
 
 
 def _is_current(row: Execution, report: Report) -> bool:
-    """Whether a report is of the present dispatch, which is off the timeline, and of the worker that has it."""
+    """Return whether a report is of the present dispatch, which is off the timeline, and of the worker that has it."""
     return row.dispatch == report.dispatch and row.fired_ms is not None and row.worker_id in (None, report.worker_id)
 
 
@@ -166,7 +166,7 @@ def _settle_one(writes: WriteSet, execution: Execution, outcome: Outcome, report
     if verdict is None:
         return False
     if outcome is Outcome.REVOKED:
-        _take_back(writes, execution, writes.inputs.jobs.get(execution.job_id))
+        _return_revoked(writes, execution, writes.inputs.jobs.get(execution.job_id))
     else:
         _apply(writes, execution, verdict, report, outcome)
     return True
@@ -280,14 +280,14 @@ def _reason(state: State, report: Report | None, outcome: Outcome, was: Executio
     return None
 
 
-def _take_back(writes: WriteSet, was: Execution, job: Job | None) -> None:
+def _return_revoked(writes: WriteSet, was: Execution, job: Job | None) -> None:
     """Return a revoked dispatch that has not started: its occurrence continues under the job's present definition, or ends."""
     if job is None or was.revocation not in RETURN_REASONS or not still_wanted(job, was.nominal_ms, was.cause):
         writes.close(was, State.CANCELLED, was.revocation or "the job no longer has this time")
         if job is not None and not is_cancel(was.revocation) and was.cause is Cause.SCHEDULE and was.started_ms is None:
             writes.return_run(job)
         return
-    now = msgspec.structs.replace(writes.rebase(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
+    now = msgspec.structs.replace(rebased(was, job), dispatch=was.dispatch + 1, fired_ms=None, worker_id=None)
     kept = was.dispatch <= KEPT_DISPATCHES
     writes.settle(was, now, "," + transition(State.PENDING, writes.now_ms, None, was.revocation) if kept else "")
     writes.wait_unless_paused(now, max(was.due_ms, writes.now_ms))

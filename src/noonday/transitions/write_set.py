@@ -1,30 +1,18 @@
 """Write set: everything that one transition writes, and the one function that closes an execution."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from noonday.model.execution import WATCH_OVERLAP, Execution, State
-from noonday.model.firing import LANES, Decision, Entry, Fire, Kind, fire_entry
+from noonday.model.firing import LANES, Entry, Fire, Kind
 from noonday.model.ids import ExecutionId, JobId, partition_of
 from noonday.model.job import Job, JobState, rule_of, spread_ms
-from noonday.model.message import Report
-from noonday.model.slots import SlotKey, is_of_ordering_key, slot_key
+from noonday.model.slots import is_of_ordering_key, slot_key
 from noonday.transitions.inputs import Inputs
-from noonday.transitions.rows import (
-    NewExecutionRow,
-    NewIncident,
-    Redispatch,
-    ReturnedRuns,
-    RevokedRow,
-    SlotChange,
-    TimelineRow,
-    TouchedJob,
-    timeline_row,
-    watch_of,
-)
+from noonday.transitions.rows import RevokedRow, watch_of
+from noonday.transitions.written_rows import WrittenRows
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,71 +45,34 @@ def dispatch_entry(execution: Execution, due_ms: int) -> Entry:
     )
 
 
-class WriteSet:
-    """The rows that one transition writes, by kind. Call `finish` last, before the driver writes them."""
+def rebased(was: Execution, job: Job) -> Execution:
+    """Return an unstarted execution under the present definition of its job."""
+    return msgspec.structs.replace(
+        was,
+        revision=job.revision,
+        pool=job.spec.target.pool,
+        handler=job.spec.target.handler,
+        lane=LANES.index(job.spec.priority),
+        watch=was.watch | watch_of(job.spec),
+        revocation=None,
+        progress=None,
+    )
+
+
+class WriteSet(WrittenRows):
+    """The changes of executions in one transition, and the rows that follow from them.
+
+    Call `finish` last, before the driver writes the rows.
+    """
 
     def __init__(self, inputs: Inputs, now_ms: int) -> None:
+        super().__init__()
         self.inputs = inputs
         self.now_ms = now_ms
-        self.entries: list[Entry] = []
-        """Entries of the timeline that belong on the hot index."""
-        self.revocations: list[tuple[str, ExecutionId, int, str]] = []
-        """(pool, execution, dispatch, reason) to signal to workers."""
-        self.closed_by_state: Counter[str] = Counter()
-        """Number of executions that reached each state beyond RUNNING."""
-        self.new: dict[ExecutionId, NewExecutionRow] = {}
-        self._settled: dict[ExecutionId, Execution] = {}
-        self.timeline: dict[str, TimelineRow] = {}
-        """Timeline rows to insert or replace, by key."""
-        self._runs_returned: Counter[JobId] = Counter()
-        """Number of runs returned to the `maxRuns` of each job, for fired executions that ended before they started."""
-        self.dropped: list[str] = []
-        """Keys of timeline rows to delete."""
-        self.decisions: list[Decision] = []
-        self.dead_letters: list[str] = []
-        """Executions that became dead letters."""
-        self.incidents: list[NewIncident] = []
-        self.revoked: list[RevokedRow] = []
-        self.redispatched: list[Redispatch] = []
-        self.slots: Counter[SlotKey] = Counter()
-        """Change of the number of used slots, by slot."""
-        self.freed: set[SlotKey] = set()
-        """Slots of which at least one was freed."""
-        self.repeated_successes: list[Report] = []
-        """Reports of successes that were settled before: the handler recorded them itself, or they were delivered twice."""
-        self.touched: set[tuple[str, JobId]] = set()
-        """(tenant, job) of watched jobs whose open executions changed. Decisions made from the former ones become stale."""
         self._closed: set[JobId] = set()
         """Jobs of which a watched execution was closed."""
         self._unwritten: set[ExecutionId] = set()
         """New executions, which only `new` has so far."""
-
-    def add_execution(
-        self,
-        execution: ExecutionId,
-        tenant: str,
-        job_id: JobId,
-        nominal_ms: int,
-        due_ms: int,
-        *,
-        cause: int = 0,
-        fired_ms: int | None = None,
-        buffered: int = 0,
-        retry_of: ExecutionId | None = None,
-        slots: tuple[str, ...] = (),
-    ) -> None:
-        self.new[execution] = NewExecutionRow(
-            id=execution,
-            tenant=tenant,
-            job_id=job_id,
-            nominal_ms=nominal_ms,
-            due_ms=due_ms,
-            cause=cause,
-            fired_ms=fired_ms,
-            buffered=buffered,
-            retry_of=retry_of,
-            slots=slots or None,
-        )
 
     def note_open(self, execution: Execution) -> None:
         """Add a new execution to the inputs, for the overlap rule of what follows."""
@@ -157,23 +108,6 @@ class WriteSet:
             self.slots[key] -= 1
             self.freed.add(key)
 
-    @property
-    def settled(self) -> list[Execution]:
-        """Changed executions, each once. Their `transitions` are the text to append to the stored ones."""
-        return list(self._settled.values())
-
-    @property
-    def returned_runs(self) -> list[ReturnedRuns]:
-        return [ReturnedRuns(job, count) for job, count in self._runs_returned.items()]
-
-    @property
-    def touched_jobs(self) -> list[TouchedJob]:
-        return [TouchedJob(tenant, job) for tenant, job in self.touched]
-
-    def slot_changes(self, limits: Mapping[SlotKey, int]) -> list[SlotChange]:
-        """Return the changes of slots. `limits` has the limits of the concurrency keys among them."""
-        return [SlotChange(tenant, key, more, limits.get((tenant, key))) for (tenant, key), more in self.slots.items()]
-
     def close(self, was: Execution, state: State, reason: str) -> None:
         """Close an execution that is not dispatched, or whose dispatch has ended without a start."""
         now = msgspec.structs.replace(
@@ -183,22 +117,9 @@ class WriteSet:
         self.settle(was, now, "," + transition(state, self.now_ms, None, reason))
 
     def revoke(self, execution: Execution, reason: str) -> None:
-        """Revoke a dispatched execution: its worker is told to stop it, or not to start it."""
+        """Revoke a dispatched execution: its worker stops it, or does not start it."""
         self.revoked.append(RevokedRow(execution.id, reason))
         self.revocations.append((execution.pool, execution.id, execution.dispatch, reason))
-
-    def rebase(self, was: Execution, job: Job) -> Execution:
-        """Return an unstarted execution under the present definition of its job."""
-        return msgspec.structs.replace(
-            was,
-            revision=job.revision,
-            pool=job.spec.target.pool,
-            handler=job.spec.target.handler,
-            lane=LANES.index(job.spec.priority),
-            watch=was.watch | watch_of(job.spec),
-            revocation=None,
-            progress=None,
-        )
 
     def wait(self, execution: Execution, due_ms: int) -> None:
         """Put an execution on the timeline: a dispatch row with a due time."""
@@ -213,17 +134,6 @@ class WriteSet:
     def suspend(self, execution: Execution, until_ms: int) -> None:
         """Put a dispatch row without a due time on the timeline. It stores `until_ms`, for which it waits once released."""
         self.put(msgspec.structs.replace(dispatch_entry(execution, 0), nominal_ms=until_ms), None)
-
-    def put(
-        self, entry: Entry, due_ms: int | None, runs_left: int | None = None, ordering_key: str | None = None
-    ) -> None:
-        self.timeline[entry.key] = timeline_row(entry, due_ms, runs_left, ordering_key)
-        if due_ms is not None:
-            self.entries.append(entry)
-
-    def put_fire(self, job: Job, fire: Fire) -> None:
-        entry = fire_entry(job, fire.nominal_ms, partition_of(job.id))
-        self.put(entry, fire.due_ms, fire.runs_left, job.spec.ordering_key)
 
     def return_run(self, job: Job) -> None:
         """Return one run to `maxRuns`, for a scheduled execution that ended without a start.
@@ -242,15 +152,6 @@ class WriteSet:
         else:
             self.inputs.fires[job.id] = Fire(following, following + spread_ms(job.spec, job.id), 1)
             self.put_fire(job, self.inputs.fires[job.id])
-
-    def drop(self, keys: Iterable[str]) -> None:
-        self.dropped.extend(keys)
-
-    def decide(self, decisions: Sequence[Decision]) -> None:
-        self.decisions.extend(decisions)
-
-    def add_dead_letter(self, execution: ExecutionId) -> None:
-        self.dead_letters.append(execution)
 
     def finish(self) -> None:
         """Start the oldest buffered execution of each job whose last open one was closed.

@@ -36,7 +36,7 @@ MAX_DETAIL = 500
 
 
 class ErrorKind(StrEnum):
-    """Why a call got no complete response."""
+    """Reason why a call got no complete response."""
 
     DNS = "DNS"
     REFUSED_ADDRESS = "REFUSED_ADDRESS"
@@ -67,7 +67,7 @@ class Timings(msgspec.Struct, frozen=True):
     connect_ms: float | None = None
     tls_ms: float | None = None
     first_byte_ms: float | None = None
-    """From sending the request to the end of the response headers."""
+    """Time from sending the request to the end of the response headers."""
 
 
 class WebhookRequest(msgspec.Struct, frozen=True):

@@ -11,9 +11,6 @@ from typing import Protocol
 import structlog
 from starlette.types import ASGIApp
 
-from noonday.api.app import create_app, create_ops_app
-from noonday.api.auth import TokenAuthenticator
-from noonday.api.context import ApiServices
 from noonday.model.errors import BadSettings
 from noonday.model.handler import Handler
 from noonday.runtime.clock import SystemClock
@@ -21,6 +18,7 @@ from noonday.runtime.supervise import StopDeadline
 from noonday.wiring.cluster.node import Node, Role
 from noonday.wiring.cluster.worker_node import WorkerNode
 from noonday.wiring.connections import Connections
+from noonday.wiring.http_apps import ObservedProcess, api_app, ops_app
 from noonday.wiring.listening import (
     answering,
     exit_after,
@@ -31,7 +29,7 @@ from noonday.wiring.listening import (
     tune_garbage_collection,
     url_of,
 )
-from noonday.wiring.server import SWITCH_SEC, api_limits, known_hosts, prover, why_failed
+from noonday.wiring.server import SWITCH_SEC, why_failed
 from noonday.wiring.settings import Settings
 from noonday.wiring.stopping import stop_deadline, stop_within_sec
 from noonday.worker.parent_link import ParentLink
@@ -41,14 +39,11 @@ SUCCESSOR_CHECK_SEC = 1.0
 """Interval at which a worker checks whether it needs a successor, in seconds."""
 
 
-class _Process(Protocol):
+class _Process(ObservedProcess, Protocol):
     @property
     def failed(self) -> "asyncio.Future[None]": ...
     @property
     def settings(self) -> Settings: ...
-    def live(self) -> bool: ...
-    def ready(self) -> list[str]: ...
-    def metrics_text(self) -> bytes: ...
     async def hand_over(self, deadline: StopDeadline | None = None) -> None: ...
     async def stop(self, deadline: StopDeadline | None = None) -> None: ...
 
@@ -60,8 +55,10 @@ async def serve_roles(settings: Settings, roles: Sequence[Role], on_ready: Calla
     with listen(settings.host, settings.port) as listener, stop_signals() as stop_requested:
         node = await Node.open(settings, roles)
         connections = Connections.within_descriptor_limit(settings.limits.connections)
-        hosts = known_hosts(settings, listener)
-        app = _api(node, settings, listener) if Role.API in roles else create_ops_app(_Health(node), hosts)
+        if Role.API in roles:
+            app = api_app(node, node.intake, node.clock, settings, settings.auth, listener)
+        else:
+            app = ops_app(node, settings, listener)
         await _run(node, app, listener, connections, stop_requested, on_ready)
 
 
@@ -90,7 +87,7 @@ async def serve_worker(
             return
         node = opening.result()
         connections = Connections.within_descriptor_limit(settings.limits.connections)
-        app = create_ops_app(_Health(node), known_hosts(settings, listener))
+        app = ops_app(node, settings, listener)
         if parent is None:
             await _run(node, app, listener, connections, stop_requested, on_ready)
             return
@@ -98,7 +95,7 @@ async def serve_worker(
 
         def ready(url: str) -> None:
             on_ready(url)
-            parent.works()
+            parent.report_working()
 
         retirement = _Retirement(parent.retire_requested, partial(node.finish, stop_requested))
         try:
@@ -114,20 +111,20 @@ def _listen(settings: Settings, parent: ParentLink | None) -> socket.socket:
         return inherited
     listener = listen(settings.host, settings.port)
     if parent is not None:
-        parent.listens(listener)
+        parent.share_listener(listener)
     return listener
 
 
 async def _ask_for_successor(node: WorkerNode, parent: ParentLink) -> None:
-    while not node.worker.is_worn_out:
+    while not node.worker.needs_successor:
         await asyncio.sleep(SUCCESSOR_CHECK_SEC)
-    log.warning("worker needs successor", reasons=node.worker.troubles())
+    log.warning("worker needs successor", reasons=node.worker.reasons_not_ready())
     parent.ask_for_successor()
 
 
 @dataclass(frozen=True)
 class _Retirement:
-    """How a process with a successor ends."""
+    """Retirement of a process with a successor."""
 
     requested: asyncio.Event
     finish: Callable[[], Awaitable[None]]
@@ -167,35 +164,3 @@ async def _run(
 def _begin_to_stop(settings: Settings) -> StopDeadline:
     exit_after(stop_within_sec(settings))
     return stop_deadline(settings, SystemClock())
-
-
-def _api(node: Node, settings: Settings, listener: socket.socket) -> ASGIApp:
-    now_ms = node.clock.now_ms
-    services = ApiServices(
-        intake=node.intake.services,
-        tasks=node.intake.tasks,
-        secrets=node.intake.secrets,
-        authenticator=TokenAuthenticator(settings.auth, lambda: now_ms() / 1000),
-        health=_Health(node),
-        limits=api_limits(settings.sizes),
-        now_ms=now_ms,
-        preferences=node.intake.preferences,
-        alerts=node.intake.alerts,
-        prove=prover(settings.auth, listener),
-        on_answer=node.metrics.count_answer,
-    )
-    return create_app(services, known_hosts(settings, listener))
-
-
-class _Health:
-    def __init__(self, node: _Process) -> None:
-        self._node = node
-
-    def ready(self) -> list[str]:
-        return self._node.ready()
-
-    def live(self) -> bool:
-        return self._node.live()
-
-    def metrics(self) -> bytes:
-        return self._node.metrics_text()

@@ -33,8 +33,8 @@ DESCRIPTORS_KEPT = 200
 HEALTH_PATHS = (b"/healthz", b"/readyz")
 
 
-class Awaits(Enum):
-    """What a connection waits for; all but ANSWER wait for the client."""
+class ConnectionState(Enum):
+    """The event that a connection waits for; all but ANSWER are actions of the client."""
 
     REQUEST = auto()
     HEADER = auto()
@@ -57,7 +57,7 @@ class Connections:
         self._open[connection] = None
         if len(self._open) <= self.most:
             return True
-        waiting = [each for each in self._open if each.awaits is not Awaits.ANSWER and each is not connection]
+        waiting = [each for each in self._open if each.awaits is not ConnectionState.ANSWER and each is not connection]
         if waiting:
             longest = min(waiting, key=lambda each: each.since)
             self._drop(longest)
@@ -99,7 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
         self._all_connections = connections
-        self.awaits = Awaits.REQUEST
+        self.awaits = ConnectionState.REQUEST
         self.since = self.loop.time()
         self._has_room = True
         self._header_bytes = 0
@@ -116,14 +116,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.awaits is Awaits.REQUEST:
-            self._await(Awaits.HEADER)
-        elif self.awaits is Awaits.BODY:
+        if self.awaits is ConnectionState.REQUEST:
+            self._await(ConnectionState.HEADER)
+        elif self.awaits is ConnectionState.BODY:
             self._body_bytes += len(data)
-        was_in_header = self.awaits is Awaits.HEADER
+        was_in_header = self.awaits is ConnectionState.HEADER
         super().data_received(data)
         # The parser reports a header when it is complete. Until then only the number of bytes received is known.
-        if was_in_header and self.awaits is Awaits.HEADER and not self.transport.is_closing():
+        if was_in_header and self.awaits is ConnectionState.HEADER and not self.transport.is_closing():
             self._header_bytes += len(data)
             if self._header_bytes > HEADER_BYTES:
                 self._refuse_header()
@@ -142,7 +142,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._header_bytes = self._body_bytes = 0
-        self._await(Awaits.BODY)
+        self._await(ConnectionState.BODY)
         is_health_check = self.url.partition(b"?")[0] in HEALTH_PATHS
         # With 0, uvicorn responds with 503 to every request.
         self.limit_concurrency = None if self._has_room or is_health_check else 0
@@ -150,13 +150,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._await(Awaits.REQUEST if self.cycle.response_complete else Awaits.ANSWER)
+        self._await(ConnectionState.REQUEST if self.cycle.response_complete else ConnectionState.ANSWER)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         # A response may be complete before the whole body has arrived, or while the next request waits for its response.
-        if self.cycle.response_complete and self.awaits is Awaits.ANSWER:
-            self._await(Awaits.REQUEST)
+        if self.cycle.response_complete and self.awaits is ConnectionState.ANSWER:
+            self._await(ConnectionState.REQUEST)
 
     def send_400_response(self, msg: str) -> None:
         if self._fields_bytes > HEADER_BYTES:
@@ -167,11 +167,11 @@ class BoundedProtocol(HttpToolsProtocol):
     def is_late(self, now: float) -> bool:
         """Return whether the client has taken too long. Called once every SWEEP_SEC."""
         took = now - self.since
-        if self.awaits is Awaits.HEADER:
+        if self.awaits is ConnectionState.HEADER:
             return took > HEADER_SEC
-        if self.awaits is Awaits.BODY:
+        if self.awaits is ConnectionState.BODY:
             return took > BODY_SEC + self._body_bytes / BODY_BYTES_A_SEC
-        if self.awaits is Awaits.REQUEST:
+        if self.awaits is ConnectionState.REQUEST:
             return took > KEEP_ALIVE_SEC
         return self._is_stalled(now)
 
@@ -183,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return False
         return now - self.since > STALLED_SEC
 
-    def _await(self, state: Awaits) -> None:
+    def _await(self, state: ConnectionState) -> None:
         self.awaits = state
         self.since = self.loop.time()
 

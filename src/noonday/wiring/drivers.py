@@ -8,7 +8,6 @@ from noonday.drivers.memory.throttles import MemoryThrottles
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.model.budget import EntryBudget
 from noonday.ports.alerts import Alerts
-from noonday.ports.aside import Aside, Inline
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
@@ -20,6 +19,7 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.notices import Notices
+from noonday.ports.offload import InlineOffload, Offload
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
@@ -65,7 +65,7 @@ class Drivers:
     tokens: Tokens = field(default_factory=MemoryTokens)
     breakers: Breakers = field(default_factory=MemoryBreakers)
     throttles: Throttles = field(default_factory=MemoryThrottles)
-    aside: Aside = field(default_factory=Inline)
+    offload: Offload = field(default_factory=InlineOffload)
 
     @property
     def of_worker(self) -> WorkerDrivers:

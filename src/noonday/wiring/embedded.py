@@ -18,8 +18,8 @@ from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
-from noonday.runtime.aside import ThreadAside
 from noonday.runtime.clock import SystemClock
+from noonday.runtime.offload import ThreadOffload
 from noonday.runtime.supervise import StopDeadline
 from noonday.webhooks.handler import POOL
 from noonday.wiring.built_in_handlers import BuiltInHandlers
@@ -110,7 +110,7 @@ def drivers_on(store: SqliteStore, leases: Leases, keyring: Keyring, clock: Cloc
         signals=MemorySignals(),
         leases=leases,
         keyring=keyring,
-        aside=ThreadAside(),
+        offload=ThreadOffload(),
     )
 
 

@@ -54,11 +54,11 @@ class Engine:
         recorder = RecorderRole(drivers, context, lambda: list(worker.worker.pools), scheduler.on_settled)
         self.ownership, self.dispatcher = scheduler.ownership, scheduler.dispatcher
         self.recorder, self.worker = recorder.recorder, worker.worker
-        intake = IntakePart(drivers, context, live=scheduler.state, new_id=new_id)
-        self.services, self.tasks, self.secrets = intake.services, intake.tasks, intake.secrets
-        self.alerts, self.preferences = intake.alerts, intake.preferences
+        self.intake = IntakePart(drivers, context, live=scheduler.state, new_id=new_id)
+        self.services, self.tasks, self.secrets = self.intake.services, self.intake.tasks, self.intake.secrets
+        self.alerts, self.preferences = self.intake.alerts, self.intake.preferences
         roles = compose(
-            drivers, context, intake, scheduler=scheduler, recorder=recorder, worker=worker, shows_clock=True
+            drivers, context, self.intake, scheduler=scheduler, recorder=recorder, worker=worker, shows_clock=True
         )
         self._catch_up = recorder.catch_up
         self._roles = RoleGroup(context, roles)
@@ -103,6 +103,10 @@ class Engine:
     def failed(self) -> "asyncio.Future[None]":
         """Future that completes with the error of the first loop that ended. The caller then stops the engine."""
         return self._roles.failed
+
+    def live(self) -> bool:
+        """Return False if a loop has ended: the process should be restarted."""
+        return not self.failed.done()
 
     def ready(self) -> list[str]:
         """Return the reasons why this engine is not ready; an empty list if it is ready."""

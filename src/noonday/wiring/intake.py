@@ -7,8 +7,8 @@ from noonday.alerts.alert_service import AlertService
 from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.notices import Notifier
 from noonday.alerts.preferences import PreferenceService, Seal
+from noonday.intake.blockers import BlockerFinder
 from noonday.intake.services import intake_services
-from noonday.intake.waiting import Waiting
 from noonday.model.ids import JobId, new_job_id
 from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.tasks.endpoints import EndpointService
@@ -41,7 +41,7 @@ class IntakePart:
             index=drivers.index,
             signals=drivers.signals,
             tokens=drivers.tokens,
-            aside=drivers.aside,
+            offload=drivers.offload,
             clock=clock,
             keyring=drivers.keyring,
             limits=context.settings.sizes,
@@ -81,5 +81,5 @@ class IntakePart:
         )
 
 
-def waiting_of(drivers: Drivers) -> Waiting:
-    return Waiting(drivers.query_store, drivers.settings_store, drivers.workload, drivers.tokens, drivers.clock)
+def blocker_finder(drivers: Drivers) -> BlockerFinder:
+    return BlockerFinder(drivers.query_store, drivers.settings_store, drivers.workload, drivers.tokens, drivers.clock)

@@ -77,7 +77,7 @@ class Running:
 
     @property
     def healthy(self) -> bool:
-        """Whether the engine works. For a readiness probe; `problems` returns the reasons why it does not."""
+        """True if the engine works. For a readiness probe; `problems` returns the reasons why it does not."""
         return not self.problems()
 
     def problems(self) -> list[str]:

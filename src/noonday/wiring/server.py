@@ -10,19 +10,12 @@ from secrets import token_urlsafe
 
 import msgspec
 import structlog
-from starlette.types import ASGIApp
 
-from noonday.api.app import create_app
-from noonday.api.auth import TokenAuthenticator
-from noonday.api.context import ApiServices
-from noonday.api.hosts import KnownHosts
-from noonday.api.limits import ApiLimits
-from noonday.crypto.tokens import SECRET_BYTES, load_or_create_secret, proof_of, secret_file
+from noonday.crypto.tokens import SECRET_BYTES, load_or_create_secret, secret_file
 from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.sqlite.connection import MEMORY
 from noonday.model.errors import NoondayError
 from noonday.model.ids import InstanceId
-from noonday.model.limits import Sizes
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.supervise import StopDeadline
 from noonday.sdk.registry import Registry
@@ -30,8 +23,8 @@ from noonday.wiring.application import Noonday
 from noonday.wiring.connections import Connections
 from noonday.wiring.demo import demo
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.engine import Engine
 from noonday.wiring.engine_thread import EngineLoop
+from noonday.wiring.http_apps import api_app
 from noonday.wiring.listening import (
     PortTaken,
     answering,
@@ -39,7 +32,6 @@ from noonday.wiring.listening import (
     first_of,
     handler_thread,
     listen,
-    port_of,
     stop_signals,
     tune_garbage_collection,
     url_of,
@@ -47,7 +39,6 @@ from noonday.wiring.listening import (
 from noonday.wiring.running import Running, declare
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.access import AuthSettings
-from noonday.wiring.settings.checks import is_loopback
 from noonday.wiring.stopping import stop_deadline, stop_within_sec
 
 log = structlog.get_logger("noonday.server")
@@ -63,7 +54,7 @@ class EngineFailed(NoondayError):
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServerInfo:
     """URL, data file and token settings of a running server."""
 
     url: str
@@ -76,7 +67,7 @@ async def serve(
     settings: Settings,
     app: Registry | None,
     *,
-    on_ready: Callable[[Serving], None],
+    on_ready: Callable[[ServerInfo], None],
     on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the engine with the handlers of `app` and of the demo, and the API, until SIGINT or SIGTERM.
@@ -97,10 +88,12 @@ async def serve(
             if isinstance(app, Noonday):
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
+            engine, clock = embedded.engine, embedded.engine.drivers.clock
+            api = api_app(engine, engine.intake, clock, settings, auth, listener)
             connections = Connections.within_descriptor_limit(settings.limits.connections)
-            async with answering(_api(embedded.engine, settings, auth, listener), listener, connections) as api_task:
+            async with answering(api, listener, connections) as api_task:
                 tune_garbage_collection()
-                on_ready(Serving(url_of(listener), settings.data, auth))
+                on_ready(ServerInfo(url_of(listener), settings.data, auth))
                 await first_of(stop_requested, embedded.engine.failed, api_task)
                 deadline = stop_deadline(settings, SystemClock())
                 exit_after(stop_within_sec(settings))
@@ -161,54 +154,6 @@ async def _close(embedded: Embedded, deadline: StopDeadline | None) -> None:
         # A failed engine may not stop cleanly. Nothing is lost, because the next start recovers it.
         if error is not embedded.engine.failed.exception():
             log.exception("engine did not stop cleanly")
-
-
-def _api(engine: Engine, settings: Settings, auth: AuthSettings, listener: socket.socket) -> ASGIApp:
-    now_ms = engine.drivers.clock.now_ms
-    services = ApiServices(
-        intake=engine.services,
-        tasks=engine.tasks,
-        secrets=engine.secrets,
-        authenticator=TokenAuthenticator(auth, lambda: now_ms() / 1000),
-        health=EngineHealth(engine),
-        limits=api_limits(settings.sizes),
-        now_ms=now_ms,
-        preferences=engine.preferences,
-        alerts=engine.alerts,
-        prove=prover(auth, listener),
-        on_answer=engine.metrics.count_answer,
-    )
-    return create_app(services, known_hosts(settings, listener))
-
-
-def api_limits(sizes: Sizes) -> ApiLimits:
-    return ApiLimits(sizes.body_bytes, sizes.batch_body_bytes, sizes.batch_jobs)
-
-
-def known_hosts(settings: Settings, listener: socket.socket) -> KnownHosts:
-    """Return the host names under which browsers may reach the server."""
-    origins, port = settings.ui.known_origins, port_of(listener)
-    return KnownHosts(settings.host, port, origins, is_loopback=is_loopback(settings.host))
-
-
-def prover(auth: AuthSettings, listener: socket.socket) -> Callable[[str], str | None]:
-    """Return a function that answers challenges. It returns None if tokens are not signed with a shared secret."""
-    secret, port = auth.secret if auth.algorithm == "HS256" else None, port_of(listener)
-    return lambda nonce: None if secret is None else proof_of(secret, nonce, port)
-
-
-class EngineHealth:
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def ready(self) -> list[str]:
-        return self._engine.ready()
-
-    def live(self) -> bool:
-        return not self._engine.failed.done()
-
-    def metrics(self) -> bytes:
-        return self._engine.metrics.text()
 
 
 def why_failed(failed: "asyncio.Future[None]", api_task: "asyncio.Task[None]") -> EngineFailed:

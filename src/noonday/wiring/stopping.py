@@ -1,4 +1,4 @@
-"""How long the stop of a process may take."""
+"""Time limits of the stop of a process."""
 
 from noonday.ports.clock import Clock
 from noonday.runtime.supervise import StopDeadline

@@ -16,7 +16,7 @@ all of them:
    (`announcing.py`). A host (`hosts.py`, `host.py`) enters the handler: a coroutine on the handlers' loop, a plain function in a
    thread (`threads.py`) or in a spawned process (`process.py`, `child.py`).
 6. Report (`reporting.py`). The outcome (`ended.py`) goes to the log through the outbox (`outbox.py`), which sends it again until
-   the log acknowledges it. Then the dispatch is acked in the signals, and only then the bus is told not to deliver it again
+   the log acknowledges it. Then the dispatch is acked in the signals, and only then it is marked as processed on the bus
    (`acks.py`). A run of more than a second reports its start likewise.
 
 Beside them runs the control loop (`control.py`). Four times a second it enforces timeouts (`deadlines.py`), heeds revocations

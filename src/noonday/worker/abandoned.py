@@ -33,7 +33,7 @@ class Abandoned:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next abandoned run keeps its slot."""
+        """True if the next abandoned run keeps its slot."""
         return len(self._runs) >= self.limit
 
     def add(self, run: Run) -> bool:

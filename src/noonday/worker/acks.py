@@ -1,4 +1,4 @@
-"""Acks: dispatches whose start or end the log has, and that nobody needs to deliver again."""
+"""Acks: dispatches whose start or end is on the log, and that must not be delivered again."""
 
 import asyncio
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ class Acks:
             self._unacked.append(run.dispatch)
 
     async def send(self) -> None:
-        """Ack in the signals the dispatches that the log has, then tell the bus not to deliver them again.
+        """Ack in the signals the dispatches that the log has, then mark them as processed on the bus.
 
         The order matters: a duplicate that is delivered nevertheless must find the ack.
         """

@@ -38,7 +38,7 @@ class StartAnnouncer:
 
     @property
     def is_announcing(self) -> bool:
-        """Whether runs wait until the log has their start."""
+        """True if runs wait until the log has their start."""
         return bool(self._announcing)
 
     async def run_forever(self) -> None:

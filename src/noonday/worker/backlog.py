@@ -9,7 +9,7 @@ from noonday.worker.capacity import Capacity, Lane
 from noonday.worker.claims import Claims
 from noonday.worker.ended import EndedRuns
 from noonday.worker.membership import Membership
-from noonday.worker.ready import Ready
+from noonday.worker.ready import ReadyRuns
 from noonday.worker.rounds import Rounds
 from noonday.worker.run import INTERRUPTED, Run
 
@@ -29,7 +29,7 @@ class Backlog:
     _serial: int = 0
 
     def __post_init__(self) -> None:
-        self._ready = {(pool, mode): Ready() for pool in self._pools for mode in Mode}
+        self._ready = {(pool, mode): ReadyRuns() for pool in self._pools for mode in Mode}
         self._lane_order = list(self._ready)
         """Lanes, least recently served first."""
 
@@ -73,7 +73,7 @@ class Backlog:
         lanes = sum(1 for other, ready in self._ready.items() if ready and other[1] is mode)
         return self._capacity.free_for_functions(lane, lanes)
 
-    def ready(self, lane: Lane) -> Ready:
+    def ready(self, lane: Lane) -> ReadyRuns:
         """Return the due runs of a lane."""
         return self._ready[lane]
 

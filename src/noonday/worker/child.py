@@ -29,8 +29,8 @@ from noonday.worker.process_messages import (
     HEAD_BYTES,
     Call,
     Cancel,
-    Ended,
-    Entered,
+    HandlerEnded,
+    HandlerEntered,
     ProgressMessage,
     decode_from_worker,
     packed,
@@ -51,7 +51,7 @@ def main(channel_fd: int, lifeline_fd: int) -> None:
     threading.Thread(target=_receive_messages, args=(channel, calls), name="noonday-listen", daemon=True).start()
     while True:
         call, context = calls.get()
-        ended = _perform(call, context, partial(channel.send, Entered()))
+        ended = _perform(call, context, partial(channel.send, HandlerEntered()))
         context.stop_sending()
         _flush()
         channel.send(ended)
@@ -66,7 +66,7 @@ class _Channel:
         self._socket.setblocking(True)  # the worker's program may have set a default timeout
         self._sending = threading.Lock()
 
-    def send(self, message: Entered | ProgressMessage | Ended) -> None:
+    def send(self, message: HandlerEntered | ProgressMessage | HandlerEnded) -> None:
         with self._sending:
             self._socket.sendall(packed(message))
 
@@ -114,7 +114,7 @@ def _receive_messages(channel: _Channel, calls: "SimpleQueue[tuple[Call, _Proces
         _kill_group()
 
 
-def _perform(call: Call, context: Context, on_entered: Callable[[], None]) -> Ended:
+def _perform(call: Call, context: Context, on_entered: Callable[[], None]) -> HandlerEnded:
     run = Run(call.dispatch, call.token, None)
     raised_cancelled = False
     try:
@@ -129,7 +129,7 @@ def _perform(call: Call, context: Context, on_entered: Callable[[], None]) -> En
         run.succeed(value, call.result_limit)
     snooze_ms = run.snooze_ms if run.outcome is Outcome.SNOOZED else None
     wait_ms = run.snooze_ms if run.outcome is Outcome.FAILED else 0
-    return Ended(context._observed, run.result, run.failure, snooze_ms, wait_ms, raised_cancelled)
+    return HandlerEnded(context._observed, run.result, run.failure, snooze_ms, wait_ms, raised_cancelled)
 
 
 def _handler_of(call: Call) -> Handler:

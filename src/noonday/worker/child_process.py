@@ -19,8 +19,8 @@ from noonday.worker.context import Context
 from noonday.worker.process_messages import (
     Call,
     Cancel,
-    Ended,
-    Entered,
+    HandlerEnded,
+    HandlerEntered,
     ProgressMessage,
     decode_from_child,
     packed,
@@ -56,14 +56,14 @@ class ChildProcess:
         self._on_entered: Callable[[], None] = _do_nothing
         self._enter_timer: asyncio.TimerHandle | None = None
         self._is_too_slow = False
-        self._ended: asyncio.Future[Ended | None] = loop.create_future()
+        self._ended: asyncio.Future[HandlerEnded | None] = loop.create_future()
         self._gone: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel.fileno(), self._read)
         _connected.add(self)
 
     async def perform(
         self, call: Call, run: "Run", grace_sec: float, on_entered: Callable[[], None], enter_within_sec: float
-    ) -> Ended:
+    ) -> HandlerEnded:
         """Run a handler in the process. Raises ProcessDied and CancelledError."""
         self._context = run.context
         self._on_entered = on_entered
@@ -155,12 +155,12 @@ class ChildProcess:
         self._is_too_slow = True
         self.kill()
 
-    def _receive(self, message: Entered | ProgressMessage | Ended) -> None:
-        if isinstance(message, Entered):
+    def _receive(self, message: HandlerEntered | ProgressMessage | HandlerEnded) -> None:
+        if isinstance(message, HandlerEntered):
             if self._enter_timer is not None:
                 self._enter_timer.cancel()
             self._on_entered()
-        elif isinstance(message, Ended):
+        elif isinstance(message, HandlerEnded):
             if not self._ended.done():
                 self._ended.set_result(message)
         elif self._context is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Completing:
+class Completer:
     """Completes executions for the runs of one worker identity."""
 
     _completions: Completions

@@ -16,7 +16,7 @@ MAX_SIGNALS_OUTAGE_SEC = 2.0
 
 @dataclass(eq=False)
 class Connectivity:
-    """Since when bus and signals are unavailable, and when the control loop last completed a round."""
+    """Availability of bus and signals, and the last round of the control loop."""
 
     _signals: Signals
     _outbox: Outbox
@@ -24,9 +24,9 @@ class Connectivity:
     _clock: Clock
     _options: WorkerOptions
     _signals_unavailable_since: float | None = None
-    """When the signals became unavailable, by the monotonic clock; None if they are available."""
+    """Time when the signals became unavailable, by the monotonic clock; None if they are available."""
     _last_round: float = 0.0
-    """When the control loop last was at work, by the monotonic clock."""
+    """Time when the control loop last was at work, by the monotonic clock."""
 
     def note_signals_available(self) -> None:
         self._signals_unavailable_since = None
@@ -47,14 +47,14 @@ class Connectivity:
                 self._signals_unavailable_since = None
 
     def may_take(self, now: float) -> bool:
-        """Whether the worker may take dispatches: it can send heartbeats, and claim what it takes."""
+        """Return whether the worker may take dispatches: it can send heartbeats, and claim what it takes."""
         bus_since, signals_since = self._outbox.unavailable_since, self._signals_unavailable_since
         if bus_since is not None and now - bus_since > self._options.beat_sec:
             return False
         return signals_since is None or now - signals_since <= MAX_SIGNALS_OUTAGE_SEC
 
     def may_be_judged_lost(self, now: float) -> bool:
-        """Whether the current identity may have been judged lost.
+        """Return whether the current identity may have been judged lost.
 
         That is so if the control loop stalled, or reached neither bus nor signals, for `frozen_after_sec`. An identity that has
         not joined yet cannot be judged.
@@ -67,7 +67,7 @@ class Connectivity:
         unavailable_since = max(bus_since or 0.0, signals_since or 0.0, self._membership.joined_at)
         return (cut_off and now - unavailable_since > longest) or now - self._last_round > longest
 
-    def troubles(self) -> list[str]:
+    def reasons_not_ready(self) -> list[str]:
         """Return what this worker does not reach, as reasons why it is not ready."""
         reasons = []
         if self._outbox.unavailable_since is not None:

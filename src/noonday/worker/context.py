@@ -14,7 +14,7 @@ from noonday.model.message import Dispatch, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 
 if TYPE_CHECKING:
-    from noonday.worker.completing import Completing
+    from noonday.worker.completing import Completer
 
 _LONGEST_SNOOZE_SEC = 366 * 86_400
 
@@ -41,7 +41,7 @@ class RetryLater(NoondayError):
     failure: Failure | None = None
     """The failure to record. None: it is made from the exception."""
     counts = True
-    """Whether the failure counts against the called endpoint. False if only this call was wrong."""
+    """True if the failure counts against the called endpoint. False if only this call was wrong."""
 
     def __init__(self, message: str, seconds: float) -> None:
         if not 0 <= seconds <= _LONGEST_SNOOZE_SEC:
@@ -77,7 +77,7 @@ class Context:
     _token: Token
     _progress: Any
     _progress_limit: int = PROGRESS_BYTES
-    _completing: "Completing | None" = None
+    _completing: "Completer | None" = None
     _encode: Callable[[Any], bytes] | None = None
     _started_ms: int = 0
     _checked_ms: int = 0
@@ -181,14 +181,14 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether this run was asked to end. A plain function has to check this; a coroutine is cancelled."""
+        """True if this run was asked to end. A plain function has to check this; a coroutine is cancelled."""
         if self._cancel_reason is not None:
             self._observed = True
         return self._cancel_reason is not None
 
     @property
     def cancel_reason(self) -> str | None:
-        """Why this run was asked to end, for example `TIMED_OUT`; None if it was not."""
+        """Reason why this run was asked to end, for example `TIMED_OUT`; None if it was not."""
         return self._cancel_reason
 
     def raise_if_cancelled(self) -> None:

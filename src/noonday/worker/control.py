@@ -33,7 +33,7 @@ _ROUND_SEC = 0.25
 
 @dataclass(eq=False)
 class ControlLoop:
-    """Enforces deadlines, heeds revocations, sends heartbeats, and changes the identity of a worker that may be judged lost."""
+    """Enforces deadlines, stops revoked runs, sends heartbeats, and changes the identity of a worker that may be judged lost."""
 
     _active: ActiveRuns
     _ended: EndedRuns
@@ -64,7 +64,7 @@ class ControlLoop:
         runs = self._active.begun()
         self._deadlines.enforce(runs, now)
         warn_of_blocking(self._hosts.stepping, now)
-        await self._revocations.heed()
+        await self._revocations.stop_revoked()
         await self._retry_breaker.sync()
         await self._throttle.release()
         self._metrics.breakers_open.set(self._retry_breaker.open)

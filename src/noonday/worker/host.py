@@ -141,7 +141,7 @@ class Host:
             return  # it has ended after all, or has not started and will be rejected
         self._abandoned.add(run)
         if run.mode is Mode.THREAD and self._threads is not None:
-            self._threads.replace_one()
+            self._threads.grow()
         self._free[run.dispatch.pool] += 1
         self._fill(run.dispatch.pool)
 
@@ -151,7 +151,7 @@ class Host:
             return
         self._abandoned.discard(run)
         if run.mode is Mode.THREAD and self._threads is not None:
-            self._threads.take_back_one()
+            self._threads.shrink()
 
     def _begin(self, run: Run) -> "Coroutine[Any, Any, Any] | _Suspended | None":
         """Enter the handler, or prepare to enter it in a thread or process. Returns what to await, or None if the run ended."""

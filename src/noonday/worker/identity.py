@@ -7,7 +7,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.ids import WorkerId
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
-from noonday.worker.completing import Completing
+from noonday.worker.completing import Completer
 
 NOT_JOINED = -1
 
@@ -17,14 +17,14 @@ class Identity:
     """An id that is new at every start and after every stall. A run keeps the identity under which it was taken."""
 
     id: WorkerId
-    completing: Completing | None = None
+    completing: Completer | None = None
     """Records completions for runs of this identity. None if there is no database for them."""
     partition: int = NOT_JOINED
     """The log partition that it reports to."""
 
     @property
     def has_joined(self) -> bool:
-        """Whether the bus and the log know this identity."""
+        """True if the bus and the log know this identity."""
         return self.partition != NOT_JOINED
 
 
@@ -43,4 +43,4 @@ def new_identity(
     name = new_id()
     if not completions:
         return Identity(name)
-    return Identity(name, Completing(completions, name, keyring, clock, result_limit))
+    return Identity(name, Completer(completions, name, keyring, clock, result_limit))

@@ -32,9 +32,9 @@ class Membership:
     _leaving: list[WorkerId] = field(default_factory=list)
     """Former identities that have not left the bus yet."""
     joined_at: float = 0.0
-    """When the current identity joined, by the monotonic clock."""
+    """Time when the current identity joined, by the monotonic clock."""
     _last_sign: float = 0.0
-    """When the last Hello or heartbeat was sent, by the monotonic clock."""
+    """Time when the last Hello or heartbeat was sent, by the monotonic clock."""
 
     def __post_init__(self) -> None:
         self.identity = self._new_identity()

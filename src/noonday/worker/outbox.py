@@ -30,7 +30,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     run: Run | None = None
     """The run whose start or end the entry reports."""
     is_cut: bool = False
-    """Whether the entry replaces one that was too large."""
+    """True if the entry replaces one that was too large."""
 
 
 class Outbox:
@@ -47,7 +47,7 @@ class Outbox:
         self.failures = 0
         """Number of failed tries in a row."""
         self.unavailable_since: float | None = None
-        """When the bus became unavailable, by the monotonic clock; None if it is available."""
+        """Time when the bus became unavailable, by the monotonic clock; None if it is available."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -59,7 +59,7 @@ class Outbox:
 
     @property
     def has_beat(self) -> bool:
-        """Whether a heartbeat waits to be sent."""
+        """True if a heartbeat waits to be sent."""
         return any(isinstance(item.entry, Beat) for item in self._items)
 
     def add(self, items: Iterable[Item]) -> None:

@@ -5,7 +5,7 @@ would see that as the end of the service, and there would be a gap. So the super
 long as the service does:
 
 - The worker asks for a successor. The parent starts one with the same command line. As soon as the successor works, the parent
-  tells the old worker to retire: it takes nothing more, finishes its runs, and ends. If a successor fails to start, the parent
+  retires the old worker: it takes nothing more, finishes its runs, and ends. If a successor fails to start, the parent
   tries again with growing delays; meanwhile the old worker continues.
 - The parent passes the first SIGTERM or SIGINT on to the workers; the second one kills them. A signal that also reaches the
   workers directly, from a terminal or through a control group, does no harm: workers ignore repeated signals.
@@ -28,11 +28,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 LISTENS, WORKS, WORN_OUT = b"L", b"W", b"S"
-"""Messages from a worker: its listening socket; it works; it needs a successor."""
+"""Messages from a worker: its listening socket; that it works; that it needs a successor."""
 RETIRE = b"R"
 """Message to a worker: take nothing more, finish the runs, and end."""
 MOST_RETIRING = 2
-"""Maximum number of retiring workers. If there are more, the oldest are told to stop."""
+"""Maximum number of retiring workers. If there are more, the oldest are stopped."""
 FIRST_WAIT_SEC, LONGEST_WAIT_SEC = 5.0, 300.0
 """Seconds until another try after a successor failed to start; doubled from the first to the longest."""
 STARTS_WITHIN_SEC = 300.0

@@ -30,11 +30,11 @@ class ParentLink:
             listener.set_inheritable(False)
         return listener
 
-    def listens(self, listener: socket.socket) -> None:
+    def share_listener(self, listener: socket.socket) -> None:
         """Pass the listening socket to the parent, for successors."""
         socket.send_fds(self._channel, [LISTENS], [listener.fileno()])
 
-    def works(self) -> None:
+    def report_working(self) -> None:
         """Report to the parent that this worker works, and receive its messages from now on. Must be called on the loop."""
         self._channel.setblocking(False)
         asyncio.get_running_loop().add_reader(self._channel.fileno(), self._receive)

@@ -22,7 +22,7 @@ class ParkedDispatches:
 
     @property
     def are_due(self) -> bool:
-        """Whether it is time to try to claim them again."""
+        """True if it is time to try to claim them again."""
         return bool(self._dispatches) and self._clock.monotonic() - self._since >= PARKED_RETRY_SEC
 
     def add(self, dispatches: Sequence[Dispatch]) -> None:

@@ -55,7 +55,7 @@ class PreStartCheck:
         return list(runs)
 
     def passes(self, run: Run, reasons: Mapping[ExecutionId, str], now_ms: int) -> bool:
-        """Whether a checked run may start. If not, it is ended."""
+        """Return whether a checked run may start. If not, it is ended."""
         dispatch = run.dispatch
         if run.is_too_old(now_ms):
             self._metrics.refused.labels("dispatch").inc()

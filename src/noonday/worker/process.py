@@ -18,7 +18,7 @@ from noonday.model.limits import PROGRESS_BYTES
 from noonday.worker.child_process import ChildProcess
 from noonday.worker.context import Cancelled, RetryLater, Snooze
 from noonday.worker.function_ref import reference_to
-from noonday.worker.process_messages import Call, Ended
+from noonday.worker.process_messages import Call, HandlerEnded
 
 if TYPE_CHECKING:
     from noonday.crypto.keyring import Keyring
@@ -131,7 +131,7 @@ class ProcessHost:
             self._idle.remove(child)
 
 
-def _result_of(run: "Run", ended: Ended) -> bytes | None:
+def _result_of(run: "Run", ended: HandlerEnded) -> bytes | None:
     assert run.handler is not None
     if ended.observed and run.context is not None:
         run.context._observed = True

@@ -31,31 +31,31 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
     reason: str
 
 
-class Entered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
-    """From a child: the handler is imported, its payload is decoded, and it is called now."""
+class HandlerEntered(msgspec.Struct, frozen=True, array_like=True, tag="entered"):
+    """Message of a child: the handler is imported, its payload is decoded, and it is called now."""
 
 
 class ProgressMessage(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
-    """From a child: a heartbeat, with or without progress."""
+    """Message of a child: a heartbeat, with or without progress."""
 
     progress: bytes | None
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
-    """From a child: the handler has ended."""
+class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+    """Message of a child: the handler has ended."""
 
     observed: bool
-    """Whether the handler has read its cancellation."""
+    """True if the handler has read its cancellation."""
     result: bytes | None = None
     failure: Failure | None = None
     snooze_ms: int | None = None
     wait_ms: int = 0
     """Minimum delay of the next attempt."""
     raised_cancelled: bool = False
-    """Whether the handler raised CancelledError or Cancelled."""
+    """True if the handler raised CancelledError or Cancelled."""
 
 
-def packed(message: Call | Cancel | Entered | ProgressMessage | Ended) -> bytes:
+def packed(message: Call | Cancel | HandlerEntered | ProgressMessage | HandlerEnded) -> bytes:
     """Return a message as bytes, with its size in front."""
     body = _encode(message)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
@@ -75,5 +75,5 @@ def pop_messages(buffer: bytearray) -> Iterator[bytes]:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_from_child = msgspec.msgpack.Decoder(Entered | ProgressMessage | Ended).decode
+decode_from_child = msgspec.msgpack.Decoder(HandlerEntered | ProgressMessage | HandlerEnded).decode
 decode_from_worker = msgspec.msgpack.Decoder(Call | Cancel).decode

@@ -11,7 +11,7 @@ _Queue = tuple[deque[Run], ...]
 """The runs of a tenant by priority, each lane in order of due time."""
 
 
-class Ready:
+class ReadyRuns:
     """A queue of runs that tenants share by weight. Within a tenant, runs are ordered by priority and then by due time.
 
     So a tenant with one run does not wait for all runs of a tenant that had many dispatched before.

@@ -47,7 +47,7 @@ class Reporter:
     _metrics: Metrics
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _refused_since: float | None = None
-    """When the log began to answer requests and to refuse reports; None if it accepts them or does not answer."""
+    """Time when the log began to answer requests and to refuse reports; None if it accepts them or does not answer."""
 
     async def run_forever(self) -> None:
         while True:
@@ -108,7 +108,7 @@ class Reporter:
             self._refused_since = self._refused_since or self._clock.monotonic()
 
     def can_report(self) -> bool:
-        """Whether reports can reach the log. False if the log answers and has refused all reports for MAX_REFUSED_SEC."""
+        """Return whether reports can reach the log. False if the log answers and has refused all reports for MAX_REFUSED_SEC."""
         since = self._refused_since
         return since is None or self._clock.monotonic() - since < MAX_REFUSED_SEC
 

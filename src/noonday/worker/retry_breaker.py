@@ -37,11 +37,11 @@ class RetryBreaker:
         self._counts: dict[str, list[int]] = {}
         """[calls, failures] since the last sync, by breaker."""
         self._open: dict[str, float] = {}
-        """Open breakers and until when, by the monotonic clock. If that is past, the next run asks whether to probe."""
+        """End of each open breaker, by the monotonic clock. If it is past, the next run asks whether to probe."""
         self._probing: dict[str, Dispatch] = {}
         """The dispatch that probes an endpoint, by breaker."""
         self._probe_failures: dict[str, bool] = {}
-        """Whether the probe failed, by breaker, since the last sync."""
+        """Results of probes since the last sync, by breaker: True if the probe failed."""
         self._synced_at = 0.0
 
     @property

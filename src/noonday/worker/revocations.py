@@ -16,7 +16,7 @@ class Revocations:
         self._connectivity = connectivity
         self._active = active
 
-    async def heed(self) -> None:
+    async def stop_revoked(self) -> None:
         """Ask the signals about all runs in progress, and stop those that are revoked."""
         by_pool: dict[str, list[tuple[ExecutionId, int]]] = {}
         for run in self._active.all():

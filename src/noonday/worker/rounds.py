@@ -19,7 +19,7 @@ class Rounds:
         self._clock = clock
         self._under_way = 0
         self.taking = True
-        """Whether the worker takes and starts runs."""
+        """True if the worker takes and starts runs."""
         self.start_wake = asyncio.Event()
         """Set when runs may start, or when none will start any more."""
 
@@ -35,7 +35,7 @@ class Rounds:
     async def stop(self) -> None:
         """Take and start nothing more, once the rounds under way have ended.
 
-        A claim whose answer nobody reads would keep its dispatch from other workers until it lapses.
+        A claim whose answer is never read would keep its dispatch from other workers until it lapses.
         """
         self.taking = False
         self.start_wake.set()

@@ -42,38 +42,38 @@ class Run:
     identity: Identity = NOBODY
     """The identity of the worker under which the run is reported."""
     claimed_at: float = math.nan
-    """When the claim was requested, by the monotonic clock. NaN, which is never recent, until the run is claimed."""
+    """Time when the claim was requested, by the monotonic clock. NaN, which is never recent, until the run is claimed."""
     checked_ms: int = 0
-    """When the pre-start check was requested."""
+    """Time when the pre-start check was requested."""
     context: Context | None = None
     task: asyncio.Task[None] | None = None
     timeout_sec: float = 0.0
     started_ms: int = 0
-    """When the handler was entered, by the wall clock; 0 before that."""
+    """Time when the handler was entered, by the wall clock; 0 before that."""
     ended_ms: int = 0
     begun_at: float = 0.0
-    """When the handler was entered, by the monotonic clock; 0 before that."""
+    """Time when the handler was entered, by the monotonic clock; 0 before that."""
     beat_at: float = 0.0
-    """When the handler sent its last heartbeat, by the monotonic clock."""
+    """Time when the handler sent its last heartbeat, by the monotonic clock."""
     announced_ms: int = 0
-    """When the start was reported before the handler was entered; 0 if it was not."""
+    """Time when the start was reported before the handler was entered; 0 if it was not."""
     start_reported: bool = False
     is_acked: bool = False
-    """Whether the log has acknowledged the start or the end."""
+    """True if the log has acknowledged the start or the end."""
     stop_requested: str | None = None
-    """Why the control loop asked the run to stop. The loop that runs it may not know yet: see `stop_reason`."""
+    """Reason why the control loop asked the run to stop. The loop that runs it may not know yet: see `stop_reason`."""
     stop_requested_at: float = 0.0
     stop_reason: str | None = None
-    """Why the run was cancelled. Set on the loop that runs it."""
+    """Reason why the run was cancelled. Set on the loop that runs it."""
     stuck: bool = False
-    """Whether the handler was seen to block its loop."""
+    """True if the handler was seen to block its loop."""
     outcome: Outcome = Outcome.SUCCEEDED
     failure: Failure | None = None
     result: bytes | None = None
     snooze_ms: int = 0
-    """How long the next dispatch waits at least."""
+    """Minimum wait of the next dispatch, in ms."""
     counts: bool = True
-    """Whether a failure counts against the called endpoint or the handler."""
+    """True if a failure counts against the called endpoint or the handler."""
     span: Span | None = None
 
     def open_payload(self, keyring: Keyring, progress_limit: int = PROGRESS_BYTES) -> tuple[Any, ...]:
@@ -95,7 +95,7 @@ class Run:
 
     @property
     def mode(self) -> Mode:
-        """Where the handler runs. A run without a handler is rejected before it starts."""
+        """Place where the handler runs. A run without a handler is rejected before it starts."""
         return self.handler.mode if self.handler is not None else Mode.ASYNC
 
     def enter(self, now_ms: int, now: float) -> None:
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def is_completed(self) -> bool:
-        """Whether the handler has recorded its end itself. A revocation cannot change it any more."""
+        """True if the handler has recorded its end itself. A revocation cannot change it any more."""
         return self.context is not None and self.context._completed
 
     def _unseal(self, keyring: Keyring, sealed: bytes) -> bytes:
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def reflects_endpoint_health(self) -> bool:
-        """Whether the outcome tells the health of the called endpoint: a success, or a failure that counts against it."""
+        """True if the outcome reflects the health of the called endpoint: a success, or a failure that counts against it."""
         failed_there = self.outcome in (Outcome.FAILED, Outcome.TIMED_OUT) and self.counts
         return self.started_ms > 0 and (self.outcome is Outcome.SUCCEEDED or failed_there)
 
@@ -197,7 +197,7 @@ class Run:
         return made
 
     def is_too_old(self, now_ms: int) -> bool:
-        """Whether the dispatch was fired too long ago to start."""
+        """Return whether the dispatch was fired too long ago to start."""
         return is_out_of_time(self.dispatch.fired_ms, now_ms)
 
     def reject(self, reason: str) -> None:
@@ -240,7 +240,7 @@ class Run:
 
     @property
     def may_have_run(self) -> bool:
-        """Whether the handler may have been entered before in this attempt, by a worker that died before it reported.
+        """True if the handler may have been entered before in this attempt, by a worker that died before it reported.
 
         If so, the start is reported before the handler is entered, so that another death uses up the attempt.
         """

@@ -27,7 +27,7 @@ _StartTimes = dict[ExecutionId, float]
 
 
 @dataclass(slots=True)
-class Sorted:
+class SortedRuns:
     """Runs that asked to start, sorted into those that start now, soon, or later."""
 
     starting: list[Run] = field(default_factory=list)
@@ -46,18 +46,18 @@ class SlotShares:
         self._shares = {pool: share for pool, share in shares.items() if share < 1}
         self._clock = clock
         self._in_use: dict[tuple[str, ...], _StartTimes] = {}
-        """By scope: the pool; pool and tenant; pool, tenant and endpoint."""
+        """Counts by scope: the pool; pool and tenant; pool, tenant and endpoint."""
 
     def batch_limit(self, pool: str, count: int) -> int:
         """Return how many runs to sort at a time. Those that wait are sorted again whenever another run has ended."""
         return min(count, MAX_SORTED_AT_ONCE) if pool in self._shares else count
 
-    def sort(self, pool: str, runs: list[Run]) -> Sorted:
+    def sort(self, pool: str, runs: list[Run]) -> SortedRuns:
         """Sort runs by whether they may start now. They count as started only after `started`."""
         share = self._shares.get(pool)
         if share is None:
-            return Sorted(starting=runs)
-        sorted_ = Sorted()
+            return SortedRuns(starting=runs)
+        sorted_ = SortedRuns()
         starting_counts: dict[tuple[str, ...], int] = {}
         ages: dict[tuple[str, ...], float] = {}
         for run in runs:

@@ -1,6 +1,6 @@
 """Threads for handlers that are plain functions.
 
-They are daemon threads: a function that never ends must not keep a process alive that was told to stop.
+They are daemon threads: a function that never ends must not keep a stopping process alive.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ class Threads:
         self._waiting.put(call)
         return call
 
-    def replace_one(self) -> None:
+    def grow(self) -> None:
         """Allow one more thread, in place of one that may never become free again."""
         self._limit += 1
 
-    def take_back_one(self) -> None:
+    def shrink(self) -> None:
         """Allow one thread less, because a replaced thread is free again."""
         self._limit -= 1
         if self._count > self._limit:

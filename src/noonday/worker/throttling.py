@@ -24,7 +24,7 @@ class _Admission:
     """The latest dispatch of the execution, which owns the permission."""
     throttle: str
     until: float
-    """When the permission lapses, by the monotonic clock."""
+    """Time when the permission lapses, by the monotonic clock."""
 
 
 class EndpointThrottle:
@@ -53,7 +53,7 @@ class EndpointThrottle:
         for run, request, wait_ms in zip(limited, requests, waits, strict=True):
             if wait_ms == GO:
                 until = self._clock.monotonic() + request.lease_ms / 1000
-                self._admitted[request.execution] = _Admission(run.dispatch, request.whom, until)
+                self._admitted[request.execution] = _Admission(run.dispatch, request.throttle, until)
             else:
                 delayed[run] = failure_of_throttled(run.dispatch, wait_ms)
                 run.defer(abs(wait_ms) / 1000, delayed[run])
@@ -76,12 +76,12 @@ class EndpointThrottle:
             return
         released, self._released = self._released, []
         try:
-            await self._throttles.leave(released)
+            await self._throttles.end(released)
         except SignalsUnavailable:
             self._released = released + self._released
 
     def _is_admitted(self, run: Run) -> bool:
-        """Whether the execution has permission already, perhaps from another delivery that could not start."""
+        """Return whether the execution has permission already, perhaps from another delivery that could not start."""
         admission = self._admitted.get(run.dispatch.execution_id)
         if admission is None or admission.until < self._clock.monotonic():
             return False

@@ -177,17 +177,17 @@ class Worker:
 
     @property
     def has_runs(self) -> bool:
-        """Whether a run that is not abandoned has not ended."""
+        """True if a run that is not abandoned has not ended."""
         return bool(self._active.not_ended())
 
     @property
     def is_announcing(self) -> bool:
-        """Whether runs wait until the log has their start."""
+        """True if runs wait until the log has their start."""
         return self._announcer.is_announcing
 
     @property
-    def is_worn_out(self) -> bool:
-        """Whether so many abandoned runs continue here that another process should take over."""
+    def needs_successor(self) -> bool:
+        """True if so many abandoned runs continue here that another process should take over."""
         return self._active.abandoned.is_full
 
     async def open(self) -> None:
@@ -255,15 +255,15 @@ class Worker:
         self._hosts.close()
 
     def live(self) -> bool:
-        """Whether reports can reach the log. False if the log answers and has refused all reports for MAX_REFUSED_SEC.
+        """Return whether reports can reach the log. False if the log answers and has refused all reports for MAX_REFUSED_SEC.
 
         A log that does not answer at all is no reason to restart: running handlers and unsent reports would be lost.
         """
         return self._reporter.can_report()
 
-    def troubles(self) -> list[str]:
+    def reasons_not_ready(self) -> list[str]:
         """Return the reasons why this worker is not ready."""
-        reasons = self._connectivity.troubles()
+        reasons = self._connectivity.reasons_not_ready()
         abandoned = self._active.abandoned
         if abandoned.is_full:
             reasons.append(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from servers.process import Command
 
-from noonday.drivers.etcd.gateway import EtcdOptions, Gateway, Refused
+from noonday.drivers.etcd.gateway import EtcdOptions, EtcdRefused, Gateway
 from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.model.errors import BadSettings, LeasesUnavailable
 from noonday.model.ids import InstanceId
@@ -117,7 +117,7 @@ async def test_news_that_etcd_no_longer_knows_are_news(own_etcd: Etcd) -> None:
 
 async def test_a_refusal_is_told_with_its_reason() -> None:
     async with opened(*ETCD_URLS) as gateway:
-        with pytest.raises(Refused, match="requested lease not found") as refused:
+        with pytest.raises(EtcdRefused, match="requested lease not found") as refused:
             await gateway.call("lease/revoke", {"ID": "404"}, dict)
     assert refused.value.reason == 5
 
@@ -142,7 +142,7 @@ async def test_a_server_that_is_no_etcd_is_named() -> None:
 )
 async def test_a_refusal_is_understood_in_every_form(answer: tuple[int, str]) -> None:
     async with always_answering(*answer) as url, opened(url) as gateway:
-        with pytest.raises(Refused, match="etcd refuses: no such lease") as refused:
+        with pytest.raises(EtcdRefused, match="etcd refuses: no such lease") as refused:
             await gateway.call("lease/keepalive", {"ID": "404"}, dict)
     assert refused.value.reason == 5
 

@@ -4,6 +4,7 @@ import pytest
 
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.kafka.bus import KafkaBus
+from noonday.drivers.kafka.codec import ignore
 from noonday.drivers.kafka.options import KafkaOptions
 from noonday.runtime.clock import SystemClock
 from servers import Authority, Kafka, free_ports
@@ -28,8 +29,10 @@ async def new_bus(options: KafkaOptions, keyring: Keyring) -> AsyncIterator[NewB
     """Each call makes the bus of one more process."""
     made: list[KafkaBus] = []
 
-    def one_more(options: KafkaOptions = options, keyring: Keyring = keyring) -> KafkaBus:
-        made.append(KafkaBus(options, keyring, SystemClock()))
+    def one_more(
+        options: KafkaOptions = options, keyring: Keyring = keyring, on_refused: Callable[[str], None] = ignore
+    ) -> KafkaBus:
+        made.append(KafkaBus(options, keyring, SystemClock(), on_refused))
         return made[-1]
 
     yield one_more

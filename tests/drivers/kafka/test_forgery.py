@@ -29,11 +29,9 @@ async def take(bus: KafkaBus, count: int) -> list[Dispatch]:
     return taken
 
 
-async def test_a_worker_never_sees_what_none_of_our_keys_signed(
-    bus: KafkaBus, new_bus: NewBus, options: KafkaOptions
-) -> None:
+async def test_a_worker_never_sees_what_none_of_our_keys_signed(new_bus: NewBus, options: KafkaOptions) -> None:
     heard: list[str] = []
-    bus.on_refused(heard.append)
+    bus = new_bus(on_refused=heard.append)
     await bus.join(ANN, {POOL: 10})
     topic = Names(options.prefix).topics_of(POOL)[1]
     write(options, topic, forged())

@@ -61,7 +61,7 @@ async def test_neither_large_progress_nor_a_large_result_silences_a_worker(
             return len(ends) == RUNS + 1
 
         await eventually(all_have_ended, PATIENCE_SEC)
-        assert here.worker.troubles() == []
+        assert here.worker.reasons_not_ready() == []
     assert set(progress) == {each.execution_id for each in talking}
     assert all(ends[each.execution_id].outcome == Outcome.SUCCEEDED for each in talking)
     failed = ends[boasting.execution_id]

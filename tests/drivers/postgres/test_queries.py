@@ -120,11 +120,17 @@ def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
     assert rest
 
 
+def text_of_driver(port: str) -> str:
+    """The module of the port, and the modules beside it that load the statements of the port."""
+    sources = [folder.joinpath(f"{port}.py") for folder in (FOLDER, files("noonday.drivers.sql"))]
+    texts = [source.read_text("utf-8") for source in sources if source.is_file()]
+    beside = (source.read_text("utf-8") for source in FOLDER.iterdir() if source.name.endswith(".py"))
+    return "".join(texts) + "".join(text for text in beside if f'load("{PACKAGE}", "{port}")' in text)
+
+
 @each_statement
 def test_a_statement_is_used_by_the_driver_it_belongs_to(port: str, name: str) -> None:
-    sources = (folder.joinpath(f"{port}.py") for folder in (FOLDER, files("noonday.drivers.sql")))
-    text = "".join(source.read_text("utf-8") for source in sources if source.is_file())
-    assert re.search(rf"\b(SQL|self\._sql)\.{name}\b", text)
+    assert re.search(rf"\b(SQL|self\._sql)\.{name}\b", text_of_driver(port))
 
 
 @each_statement

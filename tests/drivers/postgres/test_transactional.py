@@ -18,7 +18,7 @@ from noonday.model.ids import WorkerId
 from noonday.model.job import Concurrency, Job, JobSpec, Overlap
 from noonday.model.message import Dispatch, Report
 from noonday.model.retention import Retention
-from noonday.model.usage import Used
+from noonday.model.usage import UsageTotals
 from tests.docs.pages import DOCS, blocks
 from tests.support.callers import CALLERS, Caller
 from tests.support.crank import Crank, first_fire, moves_of
@@ -247,9 +247,9 @@ async def test_a_run_that_completed_itself_is_counted_when_its_worker_reports_it
         await complete(caller, schema, said)
     assert await usage_today(store) == []
     settled = await crank.settle(said)
-    assert await usage_today(store) == [Used(1, 1, 0, SECOND, 7)] == list(settled.usage.values())
+    assert await usage_today(store) == [UsageTotals(1, 1, 0, SECOND, 7)] == list(settled.usage.values())
     assert (await crank.settle(said)).usage == {}
-    assert await usage_today(store) == [Used(1, 1, 0, SECOND, 7)]
+    assert await usage_today(store) == [UsageTotals(1, 1, 0, SECOND, 7)]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ async def test_pruned_executions_leave_no_unreported_completion(
     assert await store.database.value("SELECT count(*) FROM unreported") == 0
 
 
-async def usage_today(store: PostgresStore) -> list[Used]:
+async def usage_today(store: PostgresStore) -> list[UsageTotals]:
     return [used for _, used in await store.workload.usage(TENANT, NOW_MS // DAY, NOW_MS // DAY)]
 
 

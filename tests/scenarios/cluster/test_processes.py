@@ -79,7 +79,7 @@ async def test_a_scheduler_frozen_past_its_lease_is_refused_when_it_wakes(cluste
 async def test_what_a_former_owner_fires_is_refused_by_epoch(cluster: Cluster) -> None:
     await cluster.have(api=1, scheduler=2, recorder=1, worker=1)
     former = cluster.one("scheduler")
-    refused = await cluster.metric(former, "noonday_refused_total", what="epoch")
+    refused = await cluster.metric(former, "noonday_refused_total", kind="epoch")
     jobs = await cluster.create_many(600, within_sec=3)
     await cluster.started(jobs[100])
 
@@ -89,7 +89,7 @@ async def test_what_a_former_owner_fires_is_refused_by_epoch(cluster: Cluster) -
     )
     await cluster.done(jobs)
 
-    assert await cluster.metric(former, "noonday_refused_total", what="epoch") > refused
+    assert await cluster.metric(former, "noonday_refused_total", kind="epoch") > refused
     await cluster.owned_by(2, without="somebody")
 
 

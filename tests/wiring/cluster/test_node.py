@@ -11,7 +11,7 @@ from noonday.drivers.kafka.bus import KafkaBus
 from noonday.drivers.redis.reference import RedisReference
 from noonday.intake.edits import first_fire
 from noonday.model.change import NewJob
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.runtime.clock import ReferenceClock
 from noonday.wiring.cluster.node import Node, Role
 from noonday.wiring.cluster.servers import Servers
@@ -50,5 +50,5 @@ async def test_settlement_wakes_the_dispatcher_of_its_process(node: Node) -> Non
     assert node.recorder is not None
     wake = node.scheduler.loops["dispatcher"].wake
     recorder = node.recorder.group._recorder_of(0)
-    recorder._on_settled(Settled((), (), {}, freed=("tenant",)))
+    recorder._on_settled(SettleResult((), (), {}, freed=("tenant",)))
     assert wake.is_set()

@@ -12,7 +12,7 @@ from noonday.drivers.sqlite.store import open_store
 from noonday.model.change import NewJob
 from noonday.model.firing import Fire
 from noonday.model.ids import InstanceId
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from noonday.wiring.drivers import Drivers
@@ -95,9 +95,9 @@ async def test_placed_entry_wakes_the_dispatcher_of_its_process(surface: Surface
 
 async def test_settlement_that_frees_nothing_does_not_wake_the_dispatcher(surface: Surface) -> None:
     scheduler = surface.scheduler()
-    scheduler.on_settled(Settled((), (), {}))
+    scheduler.on_settled(SettleResult((), (), {}))
     assert not scheduler.loops["dispatcher"].wake.is_set()
-    scheduler.on_settled(Settled((), (), {}, freed=("tenant",)))
+    scheduler.on_settled(SettleResult((), (), {}, freed=("tenant",)))
     assert scheduler.loops["dispatcher"].wake.is_set()
 
 

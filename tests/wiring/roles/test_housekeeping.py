@@ -40,7 +40,7 @@ async def test_alerts_go_some_time_after_they_last_happened(tmp_path: Path) -> N
         seen = Observation(
             kind=AlertKind.FAILED, tenant=OWNER.tenant, about="j", message="no", at_ms=inside.clock.now_ms()
         )
-        await inside.engine.drivers.alerts.take_in([seen])
+        await inside.engine.drivers.alerts.record([seen])
         inside.clock.let_pass(89 * 86_400)
         await _keep_house(inside)
         assert inside.query("SELECT about FROM alerts") == [("j",)]

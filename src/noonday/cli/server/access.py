@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 from urllib.parse import urlsplit
 
-from noonday.cli.asking import TENANT, Access, is_local
+from noonday.cli.client import TENANT, Access, is_local
 from noonday.cli.server.local import create_token, read_settings, url_of
 from noonday.crypto.private_file import read_private
 from noonday.crypto.tokens import proof_of, secret_file
@@ -40,8 +40,8 @@ class LocalAccess(Access):
         nonce, parts = token_hex(32), urlsplit(self.url)
         expected = proof_of(self._secret, nonce, parts.port or (443 if parts.scheme == "https" else 80))
         try:
-            with SyncClient(self.url) as stranger:
-                shown = stranger.proof(nonce)
+            with SyncClient(self.url) as client_without_token:
+                shown = client_without_token.proof(nonce)
         except (NotFound, InvalidInput, UnexpectedAnswer):
             shown = ""
         if not compare_digest(shown, expected):

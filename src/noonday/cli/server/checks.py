@@ -25,7 +25,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.crypto.tokens import secret_file
 from noonday.model.errors import BadKey, NoondayError
 from noonday.model.job import instant_of
-from noonday.model.schedule import tzdata_version
+from noonday.model.zones import tzdata_version
 from noonday.wiring.settings import Settings
 
 OLDEST_SQLITE = (3, 38)
@@ -57,7 +57,7 @@ class CheckContext:
     settings: Settings
     now_ms: int
     thorough: bool = False
-    """Whether to read every page and index of the file."""
+    """True to read every page and index of the file."""
 
     @property
     def path(self) -> Path:

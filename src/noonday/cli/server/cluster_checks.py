@@ -19,7 +19,7 @@ from noonday.cli.server.kafka_checks import check_kafka
 from noonday.cli.server.postgres_checks import check_postgres
 from noonday.cli.server.redis_checks import check_redis
 from noonday.model.errors import BadSettings, NoondayError
-from noonday.model.schedule import tzdata_version
+from noonday.model.zones import tzdata_version
 from noonday.wiring.cluster.servers import keyring_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.reference import describe_settings

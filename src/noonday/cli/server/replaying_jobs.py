@@ -22,7 +22,7 @@ from noonday.sdk.client import Client
 from noonday.wiring.cluster.servers import kafka_options, keyring_of
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReplayRequest(msgspec.Struct, frozen=True):
     """Source and destination of a replay."""
 
     replay_id: str
@@ -41,7 +41,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return f"{self.tag}:{self.into}:{dispatch.execution_id}"
 
 
-class Found(msgspec.Struct, rename="camel"):
+class ReplayEstimate(msgspec.Struct, rename="camel"):
     """Numbers of executions that a replay creates."""
 
     dispatches: int = 0
@@ -57,7 +57,7 @@ class Found(msgspec.Struct, rename="camel"):
         return lines
 
 
-class Made(msgspec.Struct):
+class ReplayProgress(msgspec.Struct):
     """Progress of a replay."""
 
     created: int = 0
@@ -79,22 +79,22 @@ class Made(msgspec.Struct):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-def past_of(config: Path | None, wanted: Wanted) -> "Past":
+def past_of(config: Path | None, wanted: ReplayRequest) -> "PastDispatches":
     """Return the past executions of the cluster that the settings describe."""
     settings = read_settings(config)
-    return Past(kafka_options(settings), keyring_of(settings), wanted)
+    return PastDispatches(kafka_options(settings), keyring_of(settings), wanted)
 
 
-class Past:
+class PastDispatches:
     """Past executions of a pool, read from Kafka; each appears once, whatever its number of dispatches."""
 
-    def __init__(self, options: KafkaOptions, keyring: Keyring, wanted: Wanted) -> None:
+    def __init__(self, options: KafkaOptions, keyring: Keyring, wanted: ReplayRequest) -> None:
         self._options = options
         self._keyring = keyring
         self.wanted = wanted
 
-    async def count(self) -> Found:
-        found, seen = Found(), set[str]()
+    async def count(self) -> ReplayEstimate:
+        found, seen = ReplayEstimate(), set[str]()
         async for dispatches in self._read():
             found.dispatches += len(dispatches)
             found.of_other_tenants += sum(each.tenant != self.wanted.tenant for each in dispatches)
@@ -148,7 +148,7 @@ class Replay:
     def __init__(
         self,
         client: Client,
-        past: Past,
+        past: PastDispatches,
         rate: float,
         most_failures: int,
         progress: ReportProgress = lambda created, failed: None,
@@ -156,7 +156,7 @@ class Replay:
         self._client = client
         self._past = past
         self._progress = progress
-        self._made = Made()
+        self._made = ReplayProgress()
         self._limits = ReplayLimits(
             self._made,
             self._latest,
@@ -166,7 +166,7 @@ class Replay:
             clock=SystemClock(),
         )
 
-    async def run(self) -> Made:
+    async def run(self) -> ReplayProgress:
         """Create all jobs. Raises Conflict if too many fail, or if the token belongs to another tenant."""
         self._limits.begin()
         async for dispatches in self._past.executions():

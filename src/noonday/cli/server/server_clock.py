@@ -6,7 +6,7 @@ from noonday.cli.instants import length
 from noonday.cli.server.checks import Finding, Level
 from noonday.runtime.clock import ClockKeeper, ReferenceClock
 
-WORTH_TELLING_MS = 500
+NEGLIGIBLE_MS = 500
 TRIES = 3
 
 
@@ -20,7 +20,7 @@ async def check_server_clock(about: str, read_ms: Callable[[], Awaitable[int]], 
 
 
 def _finding(about: str, ahead_ms: int, limit_sec: int) -> Finding:
-    if abs(ahead_ms) < WORTH_TELLING_MS:
+    if abs(ahead_ms) < NEGLIGIBLE_MS:
         return Finding(Level.OK, about, f"{abs(ahead_ms)} ms from ours")
     detail = f"ours is {length(abs(ahead_ms) / 1000)} {'ahead of' if ahead_ms > 0 else 'behind'} the server's"
     fix = "set both clocks by NTP"

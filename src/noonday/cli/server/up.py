@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from noonday import __version__
-from noonday.cli.asking import TENANT
+from noonday.cli.client import TENANT
 from noonday.cli.screen import show
 from noonday.cli.server.local import create_token
 from noonday.cli.tables import facts
@@ -17,7 +17,7 @@ from noonday.drivers.sqlite.connection import MEMORY
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
 from noonday.wiring.engine_thread import new_event_loop
-from noonday.wiring.server import Serving, serve, with_demo
+from noonday.wiring.server import ServerInfo, serve, with_demo
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 
@@ -41,7 +41,7 @@ class _Greeting:
         self._settings = settings
         self._registry = registry
 
-    def ready(self, serving: Serving) -> None:
+    def ready(self, serving: ServerInfo) -> None:
         where = str(Path(serving.data).absolute()) if serving.data != MEMORY else "in memory only"
         docs = f"{serving.url}/docs"
         handlers = self._handlers()
@@ -76,14 +76,14 @@ class _Greeting:
         return "\n".join(f"{pool}: {', '.join(sorted(names))}" for pool, names in sorted(pools.items()))
 
 
-def _flags(serving: Serving) -> str:
+def _flags(serving: ServerInfo) -> str:
     """Return the flags that commands in another terminal need where the server differs from the defaults."""
     usual = Settings()
     url = "" if serving.url == f"http://{usual.host}:{usual.port}" else f" --url {serving.url}"
     return url + ("" if serving.data in (usual.data, MEMORY) else f" --data {shlex.quote(serving.data)}")
 
 
-def first_job(serving: Serving, *, shows_token: bool) -> str:
+def first_job(serving: ServerInfo, *, shows_token: bool) -> str:
     """Return a shell command that creates a job.
 
     It contains a token only on a terminal: elsewhere a journal or a file would keep the token.

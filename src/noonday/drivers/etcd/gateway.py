@@ -37,7 +37,7 @@ class EtcdOptions:
     """Timeout of one call over all endpoints, in seconds."""
 
 
-class Refused(LeasesUnavailable):
+class EtcdRefused(LeasesUnavailable):
     """etcd refused a request. `reason` is the gRPC code."""
 
     def __init__(self, reason: int, detail: str) -> None:
@@ -107,7 +107,7 @@ class Gateway:
                 timeout = self._hedge_sec if remaining else None
                 done, pending = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 for result in (task.result() for task in done):
-                    if isinstance(result, bytes | Refused):
+                    if isinstance(result, bytes | EtcdRefused):
                         _cancel(pending)
                         return result
                     failures.append(result.detail)
@@ -128,7 +128,7 @@ class Gateway:
         if self._token:
             try:
                 return await self._post(endpoint, path, body)
-            except Refused as refusal:
+            except EtcdRefused as refusal:
                 if not refusal.detail.endswith(_EXPIRED_TOKEN):
                     raise
         self._token = await self._new_token(endpoint)
@@ -139,7 +139,7 @@ class Gateway:
         credentials = msgspec.json.encode({"name": self._options.user, "password": self._options.password})
         try:
             return _decoded(await self._post(endpoint, "auth/authenticate", credentials), _Authenticated).token
-        except Refused as refusal:
+        except EtcdRefused as refusal:
             if refusal.detail.endswith(_AUTH_DISABLED):
                 return ""
             raise
@@ -222,7 +222,7 @@ def _checked_answer(endpoint: str, status: int, answer: bytes) -> bytes:
     detail = inner.get("message") or error.message
     if reason in _TRY_ELSEWHERE or not reason:
         raise LeasesUnavailable(f"{endpoint}: {detail or status}")
-    raise Refused(reason, detail)
+    raise EtcdRefused(reason, detail)
 
 
 def _decoded(body: bytes, answer: type[T]) -> T:

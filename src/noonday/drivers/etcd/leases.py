@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from noonday.drivers.etcd.gateway import FAILED_PRECONDITION, NOT_FOUND, EtcdOptions, Gateway, Refused
+from noonday.drivers.etcd.gateway import FAILED_PRECONDITION, NOT_FOUND, EtcdOptions, EtcdRefused, Gateway
 from noonday.model.errors import AlreadyRunning, LeasesUnavailable
 from noonday.model.ids import InstanceId
 from noonday.ports.clock import Clock
@@ -127,7 +127,7 @@ class EtcdLeases(Leases):
     async def _grant(self, lease: int) -> None:
         try:
             await self._gateway.call("lease/grant", {"ID": str(lease), "TTL": str(self._ttl_sec)}, _Header)
-        except Refused as refusal:
+        except EtcdRefused as refusal:
             if refusal.reason != FAILED_PRECONDITION:  # the lease exists, because the request arrived twice
                 raise
 
@@ -137,7 +137,7 @@ class EtcdLeases(Leases):
     async def _revoke(self, lease: int) -> None:
         try:
             await self._gateway.call("lease/revoke", {"ID": str(lease)}, _Header)
-        except Refused as refusal:
+        except EtcdRefused as refusal:
             if refusal.reason != NOT_FOUND:
                 raise
 
@@ -158,7 +158,7 @@ class EtcdLeases(Leases):
         self._weight = None
         try:
             kept = (await self._gateway.call("kv/txn", request, _Transaction)).succeeded
-        except Refused as refusal:
+        except EtcdRefused as refusal:
             if refusal.reason != NOT_FOUND:
                 raise
             return False

@@ -12,8 +12,8 @@ import structlog
 
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.signature import Signer
-from noonday.drivers.kafka.codec import Codec, KafkaMessage, PackedMessage
-from noonday.drivers.kafka.credit import Meter
+from noonday.drivers.kafka.codec import Codec, KafkaMessage, PackedMessage, ignore
+from noonday.drivers.kafka.credit import CreditMeter
 from noonday.drivers.kafka.log import Log
 from noonday.drivers.kafka.member import Member
 from noonday.drivers.kafka.names import Names
@@ -34,13 +34,16 @@ T = TypeVar("T", bound=Dispatch | LogEntry)
 class KafkaBus(Bus):
     """Bus on Kafka for one event loop. `close` ends all its threads."""
 
-    def __init__(self, options: KafkaOptions, keyring: Keyring, clock: Clock) -> None:
+    def __init__(
+        self, options: KafkaOptions, keyring: Keyring, clock: Clock, on_refused: Callable[[str], None] = ignore
+    ) -> None:
+        """`on_refused` is called with the topic of each refused message, in the thread that reads the message."""
         self._options = options
         self._clock = clock
         self._names = Names(options.prefix)
-        self._codec = Codec(Signer(keyring), options.pack_bytes)
+        self._codec = Codec(Signer(keyring), options.pack_bytes, on_refused)
         self._topics = Topics(options, self._names)
-        self._meter = Meter(options, self._names, self._topics, clock)
+        self._meter = CreditMeter(options, self._names, self._topics, clock)
         self._log = Log(options, self._names, self._codec, self._topics, clock)
         self._sender: Sender | None = None
         self._workers: dict[WorkerId, _JoinedWorker] = {}
@@ -50,10 +53,6 @@ class KafkaBus(Bus):
     def refused(self) -> int:
         """Number of messages that were dropped because none of our keys signed them, or because they were unreadable."""
         return self._codec.refused
-
-    def on_refused(self, callback: Callable[[str], None]) -> None:
-        """Set a function to call with the topic of each refused message. It is called in the thread that reads the message."""
-        self._codec.on_refused = callback
 
     async def start(self) -> None:
         """Start to measure the pools. Without this call, the first call of `credit` starts it.

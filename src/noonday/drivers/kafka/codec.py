@@ -41,17 +41,23 @@ class PackedMessage(NamedTuple, Generic[T]):
     message: KafkaMessage
 
 
+def ignore(topic: str) -> None:
+    """Do nothing about a refused message, besides the log entry."""
+
+
 class Codec:
     """Packs and signs messages, verifies and unpacks them. Counts the messages that it refused."""
 
-    def __init__(self, signer: Signer, pack_bytes: int) -> None:
-        """`pack_bytes`: the largest value of a message, in bytes. Only a single entry that is larger by itself exceeds it."""
+    def __init__(self, signer: Signer, pack_bytes: int, on_refused: Callable[[str], None] = ignore) -> None:
+        """`pack_bytes`: the largest value of a message, in bytes. Only a single entry that is larger by itself exceeds it.
+
+        `on_refused` is called with the topic of each refused message, in any thread.
+        """
         self._signer = signer
         self._pack_bytes = pack_bytes
         self._lock = threading.Lock()
         self.refused = 0
-        self.on_refused: Callable[[str], None] = lambda topic: None
-        """Called with the topic of each refused message, in any thread."""
+        self._on_refused = on_refused
 
     def pack_dispatches(
         self, topic: str, dispatches: Sequence[Dispatch], rotation: Iterator[int], partitions: int
@@ -111,7 +117,7 @@ class Codec:
             self.refused += 1
             count = self.refused
         topic = message.topic() or ""
-        self.on_refused(topic)
+        self._on_refused(topic)
         # An attacker who can write to a topic must not be able to fill our disks.
         if count <= _LOGGED_REFUSALS or count % 1_000 == 0:
             position = {"topic": topic, "partition": message.partition(), "offset": message.offset()}

@@ -41,7 +41,7 @@ _ANSWER_SEC = 1.0
 
 
 @dataclass
-class Gauge:
+class PoolLoad:
     """Depth, rate and concurrency of one pool."""
 
     positions: dict[PartitionKey, int] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Gauge:
         return sum(by_worker.values())
 
 
-class Meter(ClientThread):
+class CreditMeter(ClientThread):
     """Measures every pool in a thread: five times a second while it is busy, once a second while it is idle.
 
     It asks with consumers. The admin client of librdkafka ends the whole process if a broker restarts while the offsets of a
@@ -107,19 +107,19 @@ class Meter(ClientThread):
     """
 
     def __init__(self, options: KafkaOptions, names: Names, topics: Topics, clock: Clock) -> None:
-        super().__init__("noonday-kafka-meter")
+        super().__init__("noonday-kafka-credit")
         self._options = options
         self._names = names
         self._topics = topics
         self._clock = clock
         self._group_clients: dict[str, Consumer] = {}
-        """For each pool a client that is configured with its group, without being a member."""
-        self._gauges: dict[str, Gauge] = {}
+        """Client of each pool that is configured with the group of the pool, without being a member."""
+        self._loads: dict[str, PoolLoad] = {}
         self._partitions: dict[str, list[TopicPartition]] = {}
         self._discovered_at = -math.inf
         self._answered_at = real_clock.monotonic()
         self._last_measured: dict[str, tuple[float, int]] = {}
-        """For each pool: when it was last measured, and how much this process had published by then."""
+        """Time of the last measurement of each pool, and the number of dispatches that this process had published by then."""
         self._measurements: dict[str, _Measurement] = {}
         self._published: dict[str, int] = {}
         self._acknowledged: dict[str, int] = {}
@@ -188,13 +188,13 @@ class Meter(ClientThread):
         self._partitions = partitions
         self._measurements = {pool: each for pool, each in self._measurements.items() if pool in partitions}
         for gone in set(self._group_clients) - set(partitions):
-            self._gauges.pop(gone, None)
+            self._loads.pop(gone, None)
             self._group_clients.pop(gone).close()
 
     def _is_due(self, pool: str, now: float) -> bool:
         at, published = self._last_measured.get(pool, (-math.inf, 0))
-        gauge = self._gauges.get(pool)
-        idle = gauge is not None and not gauge.depth and self._published.get(pool, 0) == published
+        load = self._loads.get(pool)
+        idle = load is not None and not load.depth and self._published.get(pool, 0) == published
         return now - at >= (_MEASURE_IDLE_SEC if idle else 0)
 
     def _measure(self, pool: str) -> None:
@@ -202,10 +202,10 @@ class Meter(ClientThread):
         commits, ends = self._read_commits(pool), self._read_ends(pool)
         now = real_clock.monotonic()
         self._last_measured[pool] = (now, published)
-        gauge = self._gauges.setdefault(pool, Gauge())
-        gauge.update(ends, commits, self._clock.monotonic(), self._clock.now_ms())
+        load = self._loads.setdefault(pool, PoolLoad())
+        load.update(ends, commits, self._clock.monotonic(), self._clock.now_ms())
         others = {name: measured for name, measured in self._measurements.items() if name != pool}
-        ours = {pool: _Measurement(now, int(gauge.limit - gauge.depth), acknowledged)} if gauge.concurrency else {}
+        ours = {pool: _Measurement(now, int(load.limit - load.depth), acknowledged)} if load.concurrency else {}
         self._measurements = others | ours
 
     def _read_commits(self, pool: str) -> dict[PartitionKey, Commit]:

@@ -91,8 +91,9 @@ class DispatchBuffer:
     def __init__(self) -> None:
         self._trackers: dict[PartitionKey, OffsetTracker] = {}
         self._heads: tuple[list[tuple[int, int, OffsetTracker]], ...] = tuple([] for _ in LANES)
-        """By lane, a heap of the partitions with waiting dispatches: (due time of the first message, serial number, tracker).
-        So partitions are merged by due time, and each of them stays in its own order."""
+        """Partitions with waiting dispatches, as a heap for each lane: (due time of the first message, serial number, tracker).
+
+        Partitions are merged by due time, and each of them stays in its own order."""
         self._serial = 0
         self._taken: dict[tuple[str, int], FetchedMessage | list[FetchedMessage]] = {}
         """The message of each dispatch that is taken and not acked, by (execution, number). A list for duplicates."""
@@ -101,7 +102,7 @@ class DispatchBuffer:
         self.bytes = 0
         """Size in bytes of the messages with dispatches that wait to be taken."""
         self.rebalancing = False
-        """Whether partitions are being reassigned. Until it is known which ones we keep, nothing can be taken."""
+        """True if partitions are being reassigned. Until it is known which ones we keep, nothing can be taken."""
 
     @property
     def trackers(self) -> Mapping[PartitionKey, OffsetTracker]:

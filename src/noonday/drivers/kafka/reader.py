@@ -116,7 +116,7 @@ class LogReader(ClientThread):
         self._lock = threading.Lock()
         self._read_ahead = ReadAhead()
         self._must_seek = False
-        """Whether the client is at another offset than the next one."""
+        """True if the client is at another offset than the next one."""
         self._most = _MOST
         self._mean_bytes = float(options.message_bytes)
         self._drained = threading.Event()

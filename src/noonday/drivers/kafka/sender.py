@@ -24,7 +24,7 @@ class Sender(ClientThread):
         self._options = options
         self._producer = Producer(options.producer())
         self.broken = False
-        """Whether the client can never send again and has to be replaced."""
+        """True if the client can never send again and has to be replaced."""
         self._finished: list[_SendBatch] = []
         """Used by this object's own thread only."""
 

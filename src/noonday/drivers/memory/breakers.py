@@ -13,19 +13,19 @@ class MemoryBreakers(Breakers):
     def __init__(self) -> None:
         self._breakers: dict[str, Breaker] = {}
 
-    async def add_counts(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
-        return {name: self._count(name, each, now_ms) for name, each in told.items()}
+    async def add_counts(self, counts: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+        return {name: self._count(name, each, now_ms) for name, each in counts.items()}
 
     async def ask(self, name: str, now_ms: int) -> int:
         return self._of(name).ask(now_ms)
 
-    def _count(self, name: str, told: CallCounts, now_ms: int) -> int:
+    def _count(self, name: str, counts: CallCounts, now_ms: int) -> int:
         breaker = self._of(name)
-        if told.probe_failed is not None:
-            state = breaker.tell_probe(told.probe_failed, now_ms)
-            if told.probe_failed:
+        if counts.probe_failed is not None:
+            state = breaker.record_probe(counts.probe_failed, now_ms)
+            if counts.probe_failed:
                 return state
-        return breaker.add_counts(told.calls, told.failures, now_ms, told.least)
+        return breaker.add_counts(counts.calls, counts.failures, now_ms, counts.least)
 
     def _of(self, name: str) -> Breaker:
         breaker = self._breakers.pop(name, None) or Breaker()

@@ -74,7 +74,7 @@ class MemoryBus(Bus):
         self._workers: dict[WorkerId, Mapping[str, int]] = {}
         self._log: deque[LogEntry] = deque()
         self._log_start = 0
-        self.buried: deque[tuple[LogEntry, str]] = deque(maxlen=1_000)
+        self.dead_letters: deque[tuple[LogEntry, str]] = deque(maxlen=1_000)
         """The last log entries that could not be settled, with the reason."""
         self._takers = _Waiters()
         self._readers = _Waiters()
@@ -165,7 +165,7 @@ class MemoryBus(Bus):
 
     async def keep_dead_letter(self, entry: LogEntry, why: str) -> None:
         with self._lock:
-            self.buried.append((entry, why))
+            self.dead_letters.append((entry, why))
 
     async def partitions(self) -> int:
         return 1

@@ -14,17 +14,17 @@ class MemoryThrottles(Throttles):
         self._throttles: dict[str, Throttle] = {}
         self._tidy_at = _TIDY_MIN
 
-    async def ask(self, knocks: Sequence[CallRequest], now_ms: int) -> list[int]:
-        answers = [self._of(each.whom).ask(each.execution, each.limits, each.lease_ms, now_ms) for each in knocks]
+    async def ask(self, requests: Sequence[CallRequest], now_ms: int) -> list[int]:
+        answers = [self._of(each.throttle).ask(each.execution, each.limits, each.lease_ms, now_ms) for each in requests]
         if len(self._throttles) > self._tidy_at:
-            self._throttles = {whom: each for whom, each in self._throttles.items() if not each.is_idle(now_ms)}
+            self._throttles = {name: each for name, each in self._throttles.items() if not each.is_idle(now_ms)}
             self._tidy_at = 2 * len(self._throttles) + _TIDY_MIN
         return answers
 
-    async def leave(self, left: Sequence[CallEnd]) -> None:
-        for each in left:
-            if throttle := self._throttles.get(each.whom):
+    async def end(self, ends: Sequence[CallEnd]) -> None:
+        for each in ends:
+            if throttle := self._throttles.get(each.throttle):
                 throttle.end(each.execution, each.ran_ms)
 
-    def _of(self, whom: str) -> Throttle:
-        return self._throttles.setdefault(whom, Throttle())
+    def _of(self, name: str) -> Throttle:
+        return self._throttles.setdefault(name, Throttle())

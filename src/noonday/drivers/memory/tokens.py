@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from noonday.model.ids import TenantId
-from noonday.model.rate import Granted, TokenRequest, take
+from noonday.model.rate import TokenGrant, TokenRequest, take
 from noonday.ports.tokens import Tokens
 
 _TIDY_MIN = 10_000
@@ -16,11 +16,11 @@ class MemoryTokens(Tokens):
         """The instant, in ms, until which each tenant's rate is spent."""
         self._tidy_at = _TIDY_MIN
 
-    async def take(self, asks: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
+    async def take(self, requests: Sequence[TokenRequest], now_ms: int) -> list[TokenGrant]:
         answers = []
-        for ask in asks:
-            granted, spent = take(ask.rate, self._spent.get(ask.tenant, 0.0), ask.count, now_ms)
-            self._spent[ask.tenant] = spent
+        for request in requests:
+            granted, spent = take(request.rate, self._spent.get(request.tenant, 0.0), request.count, now_ms)
+            self._spent[request.tenant] = spent
             answers.append(granted)
         if len(self._spent) > self._tidy_at:
             self._spent = {tenant: spent for tenant, spent in self._spent.items() if spent > now_ms}

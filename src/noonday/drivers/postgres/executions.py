@@ -27,7 +27,7 @@ from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
-from noonday.model.recording import Checkpoint, Settled
+from noonday.model.recording import Checkpoint, SettleResult
 from noonday.model.retention import Retention
 from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
 from noonday.ports.executions import Executions
@@ -64,14 +64,14 @@ class PostgresExecutions(Executions):
         was: Checkpoint | None,
         now: Checkpoint,
         now_ms: int,
-    ) -> Settled:
+    ) -> SettleResult:
         settlement = _Settle(self._database, was, now, now_ms, reports, signs)
         return await until_unchanged(settlement.attempt)
 
     async def workers_to_judge(self, partition: int) -> list[WorkerId]:
         return [WorkerId(row["id"]) for row in await self._database.fetch(SQL.workers_to_judge, partition)]
 
-    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
+    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> SettleResult:
         async def read() -> Sequence[Versioned]:
             return versioned(await self._database.value(SQL.running_of_workers, list(workers)))
 
@@ -79,7 +79,7 @@ class PostgresExecutions(Executions):
             await self._database.value(SQL.set_worker_state, worker, "LOST", 0)
         return await settle_found(self._database, read, lambda rows: unreported(rows, Outcome.LOST), now_ms)
 
-    async def recover_log(self, partition: int, generation: str, now_ms: int) -> Settled:
+    async def recover_log(self, partition: int, generation: str, now_ms: int) -> SettleResult:
         # All partitions of a log lose their memory together, so dispatched executions return once.
         first = await self._database.value(SQL.note_generation, generation) is not None
 
@@ -225,7 +225,7 @@ class _Settle:
         self._others += [report for report in simple if first[report.execution_id] is not report]
         self._signs = signs
 
-    async def attempt(self) -> Settled:
+    async def attempt(self) -> SettleResult:
         writes_text, settled, repeated = await self._decide()
         usage = together(usage_of(self._simple), settled.usage)
         async with self._database.session() as session:
@@ -255,10 +255,10 @@ class _Settle:
         self._simple = [report for report in self._simple if report.execution_id not in not_simple]
         return await self.attempt()
 
-    async def _decide(self) -> tuple[str | None, Settled, list[Report]]:
+    async def _decide(self) -> tuple[str | None, SettleResult, list[Report]]:
         """Return the encoded write set, its result, and the successes that were settled before."""
         if not self._others:
-            return None, Settled((), (), {}), []
+            return None, SettleResult((), (), {}), []
         rows = versioned(await self._database.value(SQL.find, [report.execution_id for report in self._others]))
         settlement = match_reports((row.execution for row in rows), self._others)
         inputs, jobs = await inputs_for(self._database, settlement)

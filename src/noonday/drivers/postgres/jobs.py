@@ -11,13 +11,13 @@ from noonday.drivers.postgres.connection import PostgresDatabase, Session
 from noonday.drivers.postgres.write_sets import TRIES, payload_of, until_unchanged
 from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
-from noonday.model.change import Applied, Change, NewJob
+from noonday.model.change import Change, ChangeResult, NewJob
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
 from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.ids import ExecutionId, JobId, TenantId, is_id
 from noonday.model.job import Job
 from noonday.model.receipt import Receipt
-from noonday.model.snapshot import Read, Scope, Snapshot, Unread
+from noonday.model.snapshot import ReadExecutions, Scope, Snapshot, SnapshotIncomplete
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.transitions.editing import MAX_READS, Edit, fire_row, require_named_executions, too_many_reads
@@ -42,9 +42,9 @@ class PostgresJobs(Jobs):
         *,
         upsert: Upsert,
         audit: AuditEntry | None,
-        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
-    ) -> list[Applied | None]:
-        async def attempt() -> list[Applied | None] | None:
+        seal: Callable[[Sequence[ChangeResult | None]], Receipt] | None,
+    ) -> list[ChangeResult | None]:
+        async def attempt() -> list[ChangeResult | None] | None:
             async with self._database.session() as session:
                 try:
                     async with session.transaction():
@@ -67,9 +67,9 @@ class PostgresJobs(Jobs):
         decide: Decide,
         *,
         show: Sequence[ExecutionId] = (),
-        seal: Callable[[Applied], Receipt] | None = None,
-    ) -> Applied:
-        async def attempt() -> Applied:
+        seal: Callable[[ChangeResult], Receipt] | None = None,
+    ) -> ChangeResult:
+        async def attempt() -> ChangeResult:
             async with self._database.transaction() as session:
                 applied = await _edit(session, tenant, job_id, decide, show)
                 if seal:
@@ -92,9 +92,9 @@ async def _add(
     jobs: Sequence[NewJob],
     upsert: Upsert,
     audit: AuditEntry | None,
-    seal: Callable[[Sequence[Applied | None]], Receipt] | None,
-) -> list[Applied | None]:
-    answers: list[Applied | None] = [None] * len(jobs)
+    seal: Callable[[Sequence[ChangeResult | None]], Receipt] | None,
+) -> list[ChangeResult | None]:
+    answers: list[ChangeResult | None] = [None] * len(jobs)
     await insert_jobs(session, await _without_taken_keys(session, jobs, upsert, answers))
     if audit:
         await add_audit(session, audit)
@@ -120,7 +120,7 @@ def _columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> list[list
 
 
 async def _without_taken_keys(
-    session: Session, jobs: Sequence[NewJob], upsert: Upsert, answers: list[Applied | None]
+    session: Session, jobs: Sequence[NewJob], upsert: Upsert, answers: list[ChangeResult | None]
 ) -> list[NewJob]:
     """Return the jobs that are new. A job whose unique key is taken edits the job that has the key instead."""
     keyed = [new for new in jobs if new.job.spec.unique_key is not None]
@@ -155,19 +155,21 @@ def _upserting(upsert: Upsert, job: Job) -> Decide:
 
 async def _edit(
     session: Session, tenant: TenantId, job_id: JobId, decide: Decide, show: Sequence[ExecutionId]
-) -> Applied:
+) -> ChangeResult:
     """Edit a job under the locks of its row, its fire row, and the dispatch rows and executions that it reads, in this order."""
     if not is_id(job_id) or await session.fetchval(SQL.lock_job, tenant, job_id) is None:
         raise NotFound(f"no job {job_id}")
     await session.fetchval(SQL.lock_rows, [job_id, *show])
-    before, change = await _decide(session, await _snapshot(session, tenant, job_id, Read(ids=frozenset(show))), decide)
+    before, change = await _decide(
+        session, await _snapshot(session, tenant, job_id, ReadExecutions(ids=frozenset(show))), decide
+    )
     edit = Edit(before, change, await _existing(session, [new.id for new in change.executions]))
     if change.job:
         await _set_job(session, edit)
     created: int = await session.fetchval(SQL.write_rows, as_json(payload_of(edit.writes)), edit.writes.now_ms)
     await _finish(session, change, edit.writes.now_ms)
-    after = await _snapshot(session, tenant, job_id, Read(ids=frozenset(show)))
-    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.revocations), edit.fenced_pools, created)
+    after = await _snapshot(session, tenant, job_id, ReadExecutions(ids=frozenset(show)))
+    return ChangeResult(after, tuple(edit.writes.entries), tuple(edit.writes.revocations), edit.fenced_pools, created)
 
 
 async def _decide(session: Session, before: Snapshot, decide: Decide) -> tuple[Snapshot, Change]:
@@ -176,18 +178,18 @@ async def _decide(session: Session, before: Snapshot, decide: Decide) -> tuple[S
         try:
             change = decide(before)
             require_named_executions(before, change)
-        except Unread as unread:
+        except SnapshotIncomplete as unread:
             before = await _read_more(session, before, unread)
         else:
             return before, change
     raise too_many_reads(before.job)
 
 
-async def _read_more(session: Session, before: Snapshot, unread: Unread) -> Snapshot:
+async def _read_more(session: Session, before: Snapshot, unread: SnapshotIncomplete) -> Snapshot:
     job, read = before.job, before.read
     assert read is not None
     if unread.exist:
-        # Under the locks of the job and its fire row, nobody can create or delete an execution.
+        # Under the locks of the job and its fire row, no other transaction can create or delete an execution.
         existing = await _existing(session, unread.exist)
         return msgspec.structs.replace(before, read=read.with_existing(unread.exist, existing))
     rows = await session.fetch(_ids_in(unread.scope, job), job.id) if unread.scope else []
@@ -201,7 +203,7 @@ def _ids_in(scope: Scope, job: Job) -> str:
     return SQL.unbuffered_ids if scope is Scope.UNBUFFERED and watch_of(job.spec) & WATCH_OVERLAP else SQL.open_ids
 
 
-async def _snapshot(session: Session, tenant: TenantId, job_id: JobId, read: Read) -> Snapshot:
+async def _snapshot(session: Session, tenant: TenantId, job_id: JobId, read: ReadExecutions) -> Snapshot:
     text = await session.fetchval(SQL.snapshot, tenant, job_id, list(read.ids), len(read.ids) + 1)
     if text is None:
         raise NotFound(f"no job {job_id}")

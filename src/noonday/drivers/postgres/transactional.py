@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from noonday.drivers.postgres.write_sets import TRIES, JobVersion, Versioned, checks_of, paused_of, payload_of
 from noonday.drivers.sql.named_sql import load
 from noonday.model.audit import AuditEntry
-from noonday.model.change import Applied, NewJob
+from noonday.model.change import ChangeResult, NewJob
 from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
 from noonday.model.execution import Execution
 from noonday.model.ids import ExecutionId, JobId, TenantId
@@ -78,8 +78,8 @@ class CallersJobs(Jobs):
         *,
         upsert: Upsert,
         audit: AuditEntry | None,
-        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
-    ) -> list[Applied | None]:
+        seal: Callable[[Sequence[ChangeResult | None]], Receipt] | None,
+    ) -> list[ChangeResult | None]:
         taken = await self._connection.value(SQL.add, as_json(_rows_of(jobs, audit)))
         if taken is not None:
             raise _key_taken(_taken.decode(taken))
@@ -92,8 +92,8 @@ class CallersJobs(Jobs):
         decide: Decide,
         *,
         show: Sequence[ExecutionId] = (),
-        seal: Callable[[Applied], Receipt] | None = None,
-    ) -> Applied:
+        seal: Callable[[ChangeResult], Receipt] | None = None,
+    ) -> ChangeResult:
         raise _only_adds()
 
     async def keep_receipt(self, receipt: Receipt) -> None:

@@ -15,7 +15,7 @@ from noonday.model.execution import Execution
 from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.model.slots import SlotKey
 from noonday.model.stored import StoredDecoder
 from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
@@ -29,7 +29,7 @@ STALE_CHECKPOINT, CHANGED, NOT_SIMPLE, NOT_CURRENT, SLOTS_LOCKED = "ND001", "ND0
 """SQLSTATEs of refusals: another recorder moved the checkpoint; inputs changed; reports that are not simple successes; entries
 that are stale or locked; slots that are locked."""
 TRIES = 8
-"""How often a decision is made before its write conflicts count as an outage."""
+"""Maximum number of tries of a decision. More write conflicts count as an outage."""
 
 
 class Versioned(msgspec.Struct, frozen=True):
@@ -139,10 +139,10 @@ async def settle_found(
     read: Callable[[], Coroutine[Any, Any, Sequence[Versioned]]],
     decide: Callable[[Sequence[Execution]], Settlement],
     now_ms: int,
-) -> Settled:
+) -> SettleResult:
     """Settle executions without a report: read them, decide, and write if they are unchanged."""
 
-    async def attempt() -> Settled:
+    async def attempt() -> SettleResult:
         rows = await read()
         settlement = decide([row.execution for row in rows])
         inputs, jobs = await inputs_for(database, settlement)

@@ -15,21 +15,21 @@ class RedisBreakers(Breakers):
         self._connection = connection
         self._prefix = prefix
 
-    async def add_counts(self, told: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
+    async def add_counts(self, counts: Mapping[str, CallCounts], now_ms: int) -> Mapping[str, int]:
         commands = [
             _BREAKER(
                 self._key(name),
-                "tell",
+                "count",
                 now_ms,
                 each.calls,
                 each.failures,
                 _probe_argument(each.probe_failed),
                 each.least,
             )
-            for name, each in told.items()
+            for name, each in counts.items()
         ]
         answers = await self._connection.run(commands, SignalsUnavailable)
-        return dict(zip(told, answers, strict=True))
+        return dict(zip(counts, answers, strict=True))
 
     async def ask(self, name: str, now_ms: int) -> int:
         (answer,) = await self._connection.run([_BREAKER(self._key(name), "ask", now_ms)], SignalsUnavailable)

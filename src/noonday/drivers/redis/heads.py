@@ -8,7 +8,7 @@ Head = tuple[int, str, int]
 
 
 def score_of(ready_ms: int, early: int) -> int:
-    """Return the score that orders entries by the instant they are ready. Its last bit tells whether the entry is early."""
+    """Return the score that orders entries by the instant they are ready. Its last bit is set if the entry is early."""
     return 2 * ready_ms + early
 
 

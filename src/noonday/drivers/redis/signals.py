@@ -17,7 +17,7 @@ _CLAIM, _RENEW, _ACK, _REVOKE, _REVOCATIONS, _BEAT = map(
 _CHUNK = 1_000
 """Most names of one command inside a script."""
 _FEW = 64
-"""Up to this many revocations are answered whole, without sending the names that are asked about: mostly there are none."""
+"""Maximum number of revocations that are answered whole, without sending the names in question: mostly there are none."""
 
 _ACKED = -1
 """Answer of a script for a dispatch that is acked: its start or end is on the log."""

@@ -22,31 +22,33 @@ class RedisThrottles(Throttles):
         self._connection = connection
         self._prefix = prefix
 
-    async def ask(self, knocks: Sequence[CallRequest], now_ms: int) -> list[int]:
-        parts = _grouped((each.whom, each.limits) for each in knocks)
-        commands = [self._ask_command([knocks[at] for at in part], now_ms) for part in parts]
+    async def ask(self, requests: Sequence[CallRequest], now_ms: int) -> list[int]:
+        parts = _grouped((each.throttle, each.limits) for each in requests)
+        commands = [self._ask_command([requests[at] for at in part], now_ms) for part in parts]
         answers = await self._connection.run(commands, SignalsUnavailable)
-        waits = [0] * len(knocks)
+        waits = [0] * len(requests)
         for part, some in zip(parts, answers, strict=True):
             for at, wait in zip(part, some, strict=True):
                 waits[at] = wait
         return waits
 
-    async def leave(self, left: Sequence[CallEnd]) -> None:
-        parts = _grouped(each.whom for each in left)
-        commands = [self._leave_command([left[at] for at in part]) for part in parts]
+    async def end(self, ends: Sequence[CallEnd]) -> None:
+        parts = _grouped(each.throttle for each in ends)
+        commands = [self._end_command([ends[at] for at in part]) for part in parts]
         await self._connection.run(commands, SignalsUnavailable)
 
-    def _ask_command(self, knocks: Sequence[CallRequest], now_ms: int) -> Command:
-        arguments = (value for each in knocks for value in (each.execution, each.lease_ms))
-        return _THROTTLE(self._key(knocks[0].whom), "ask", now_ms, *_limit_arguments(knocks[0].limits), *arguments)
+    def _ask_command(self, requests: Sequence[CallRequest], now_ms: int) -> Command:
+        arguments = (value for each in requests for value in (each.execution, each.lease_ms))
+        return _THROTTLE(
+            self._key(requests[0].throttle), "ask", now_ms, *_limit_arguments(requests[0].limits), *arguments
+        )
 
-    def _leave_command(self, left: Sequence[CallEnd]) -> Command:
-        arguments = (value for each in left for value in (each.execution, each.ran_ms))
-        return _THROTTLE(self._key(left[0].whom), "leave", *arguments)
+    def _end_command(self, ends: Sequence[CallEnd]) -> Command:
+        arguments = (value for each in ends for value in (each.execution, each.ran_ms))
+        return _THROTTLE(self._key(ends[0].throttle), "end", *arguments)
 
-    def _key(self, whom: str) -> str:
-        return f"{self._prefix}:{{l:{whom}}}"
+    def _key(self, throttle: str) -> str:
+        return f"{self._prefix}:{{l:{throttle}}}"
 
 
 def _limit_arguments(limits: EndpointLimits) -> tuple[int, str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from noonday.drivers.redis.connection import Connection, Script
 from noonday.model.errors import TokensUnavailable
-from noonday.model.rate import Granted, TokenRequest
+from noonday.model.rate import TokenGrant, TokenRequest
 from noonday.ports.tokens import Tokens
 
 _TAKE = Script("tokens")
@@ -17,16 +17,16 @@ class RedisTokens(Tokens):
         self._connection = connection
         self._prefix = prefix
 
-    async def take(self, asks: Sequence[TokenRequest], now_ms: int) -> list[Granted]:
+    async def take(self, requests: Sequence[TokenRequest], now_ms: int) -> list[TokenGrant]:
         commands = [
             _TAKE(
-                f"{self._prefix}:{{t:{ask.tenant}}}:spent",
+                f"{self._prefix}:{{t:{request.tenant}}}:spent",
                 now_ms,
-                repr(ask.rate.interval_ms),
-                ask.rate.burst,
-                ask.count,
+                repr(request.rate.interval_ms),
+                request.rate.burst,
+                request.count,
             )
-            for ask in asks
+            for request in requests
         ]
         answers = await self._connection.run(commands, TokensUnavailable)
-        return [Granted(count, more_ms) for count, more_ms in answers]
+        return [TokenGrant(count, more_ms) for count, more_ms in answers]

@@ -10,12 +10,12 @@ from noonday.model.alert import (
     Alert,
     AlertEvent,
     AlertFilter,
-    Kept,
-    Late,
+    LateWork,
     Observation,
-    Slow,
+    SlowRun,
+    TargetAlert,
     events_of,
-    raised_by,
+    merge_observations,
     recoveries,
 )
 from noonday.model.audit import AuditEntry
@@ -34,11 +34,11 @@ class SqlAlerts(Alerts):
         self._sql = sessions.statements("alerts")
         self._audit = AuditLog(sessions)
 
-    async def take_in(self, observations: Sequence[Observation]) -> int:
+    async def record(self, observations: Sequence[Observation]) -> int:
         async def work(session: SqlSession) -> int:
             accepted = await self._accept(session, observations)
-            raised = raised_by(accepted)
-            kept = [Kept(**row) for row in await session.fetch(self._sql.raise_alerts, as_json(raised))]
+            raised = merge_observations(accepted)
+            kept = [TargetAlert(**row) for row in await session.fetch(self._sql.raise_alerts, as_json(raised))]
             await self._add_events(session, events_of(accepted, raised, kept))
             return len({each.id for each in raised} & {each.id for each in kept})
 
@@ -54,17 +54,17 @@ class SqlAlerts(Alerts):
         jobs = await self._sessions.write(lambda session: self._recover(session, ended, now_ms)) if ended else 0
         return (rows[-1]["id"] if len(rows) == limit else None), jobs
 
-    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[Late]:
+    async def late(self, after: tuple[int, str], due_before_ms: int, limit: int) -> list[LateWork]:
         due_ms, key = after
         rows = await self._sessions.fetch(self._sql.late, due_ms, key or FIRST_ID, due_before_ms, limit)
-        return [msgspec.convert(dict(row), Late, strict=False) for row in rows]
+        return [msgspec.convert(dict(row), LateWork, strict=False) for row in rows]
 
-    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[Late]]:
+    async def stranded(self, after: str, fired_before_ms: int, limit: int) -> tuple[str | None, list[LateWork]]:
         rows = await self._sessions.fetch(self._sql.stranded, after or FIRST_ID, fired_before_ms, limit)
         last = rows[-1]["job_id"] if len(rows) == limit else None
         return last, [_stranded(row) for row in rows if row["is_stranded"]]
 
-    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[Slow]:
+    async def slow(self, after: str, started_before_ms: int, limit: int) -> list[SlowRun]:
         rows = await self._sessions.fetch(self._sql.slow, after or FIRST_ID, started_before_ms, limit)
         return [_slow(row) for row in rows]
 
@@ -119,9 +119,9 @@ def _alert(row: Row) -> Alert:
     return msgspec.convert(dict(row), Alert)
 
 
-def _stranded(row: Row) -> Late:
-    return msgspec.convert({**row, "early": True, "handed_out": True}, Late)
+def _stranded(row: Row) -> LateWork:
+    return msgspec.convert({**row, "early": True, "handed_out": True}, LateWork)
 
 
-def _slow(row: Row) -> Slow:
-    return msgspec.convert({**row, **msgspec.json.decode(row["usual"])}, Slow)
+def _slow(row: Row) -> SlowRun:
+    return msgspec.convert({**row, **msgspec.json.decode(row["usual"])}, SlowRun)

@@ -26,7 +26,7 @@ from noonday.ports.endpoints import Endpoints
 from noonday.transitions.write_set import as_json
 
 SHOWN_MS = 30 * 86_400_000
-"""How long a secret is listed after its end, in ms."""
+"""Milliseconds for which a secret is listed after its end."""
 
 
 class SqlEndpoints(Endpoints):
@@ -63,28 +63,28 @@ class SqlEndpoints(Endpoints):
     async def secrets(self, tenant: TenantId) -> list[Secret]:
         return [_secret(row) for row in await self._sessions.fetch(self._sql.secrets, tenant)]
 
-    async def sealed_for(self, whom: Collection[EndpointKey], now_ms: int) -> Mapping[EndpointKey, tuple[bytes, ...]]:
-        rows = await self._sessions.fetch(self._sql.secrets_for, as_json(_named(whom)))
-        return to_sign_with([_secret(row) for row in rows], whom, now_ms)
+    async def sealed_for(self, keys: Collection[EndpointKey], now_ms: int) -> Mapping[EndpointKey, tuple[bytes, ...]]:
+        rows = await self._sessions.fetch(self._sql.secrets_for, as_json(_named(keys)))
+        return to_sign_with([_secret(row) for row in rows], keys, now_ms)
 
-    async def find(self, whom: EndpointKey) -> EndpointRow | None:
-        row = await self._sessions.row(self._sql.endpoint, *whom)
+    async def find(self, key: EndpointKey) -> EndpointRow | None:
+        row = await self._sessions.row(self._sql.endpoint, *key)
         return None if row is None else row_of(row)
 
     async def list_endpoints(self, tenant: TenantId, after: str | None, limit: int) -> list[EndpointRow]:
         return [row_of(row) for row in await self._sessions.fetch(self._sql.endpoints, tenant, after or "", limit)]
 
-    async def put(self, whom: EndpointKey, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
+    async def put(self, key: EndpointKey, settings: EndpointSettings, now_ms: int, audit: AuditEntry) -> EndpointRow:
         async def work(session: SqlSession) -> EndpointRow:
-            await session.execute(self._sql.put_settings, *whom, as_json(settings), now_ms)
+            await session.execute(self._sql.put_settings, *key, as_json(settings), now_ms)
             await self._audit.add(session, audit)
-            (row,) = await session.fetch(self._sql.endpoint, *whom)
+            (row,) = await session.fetch(self._sql.endpoint, *key)
             return row_of(row)
 
         return await self._sessions.write(work)
 
-    async def limits_of(self, whom: Collection[EndpointKey]) -> Mapping[EndpointKey, EndpointLimits]:
-        return limits_in(await self._sessions.fetch(self._sql.settings_of, as_json(_named(whom))))
+    async def limits_of(self, keys: Collection[EndpointKey]) -> Mapping[EndpointKey, EndpointLimits]:
+        return limits_in(await self._sessions.fetch(self._sql.settings_of, as_json(_named(keys))))
 
     async def note_calls(
         self, succeeded: Collection[EndpointKey], failed: Mapping[EndpointKey, Failures], now_ms: int
@@ -106,15 +106,15 @@ class SqlEndpoints(Endpoints):
 
     async def failing_too_long(self, now_ms: int, limit: int) -> list[EndpointRow]:
         parameters = (now_ms, LEAST_FAILURES, DISABLE_AFTER_DAYS, limit)
-        return [row_of(row) for row in await self._sessions.fetch(self._sql.hopeless, *parameters)]
+        return [row_of(row) for row in await self._sessions.fetch(self._sql.failing_too_long, *parameters)]
 
     async def disable(
-        self, whom: EndpointKey, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
+        self, key: EndpointKey, why: str, now_ms: int, audit: AuditEntry, *, failing_since_ms: int | None = None
     ) -> bool:
-        tenant, endpoint = whom
+        tenant, endpoint = key
 
         async def work(session: SqlSession) -> bool:
-            if await session.row(self._sql.disable, *whom, why, now_ms, failing_since_ms) is None:
+            if await session.row(self._sql.disable, *key, why, now_ms, failing_since_ms) is None:
                 return False
             await session.execute(self._sql.add_incident, tenant, f"{endpoint} {why}", now_ms)
             await self._audit.add(session, audit)
@@ -122,9 +122,9 @@ class SqlEndpoints(Endpoints):
 
         return await self._sessions.write(work)
 
-    async def enable(self, whom: EndpointKey, now_ms: int, audit: AuditEntry) -> bool:
+    async def enable(self, key: EndpointKey, now_ms: int, audit: AuditEntry) -> bool:
         async def work(session: SqlSession) -> bool:
-            if await session.row(self._sql.enable, *whom, now_ms) is None:
+            if await session.row(self._sql.enable, *key, now_ms) is None:
                 return False
             await self._audit.add(session, audit)
             return True
@@ -134,15 +134,15 @@ class SqlEndpoints(Endpoints):
     async def unsettled(self, limit: int) -> list[tuple[EndpointRow, int]]:
         return [(row_of(row), row["unsettled_ms"]) for row in await self._sessions.fetch(self._sql.unsettled, limit)]
 
-    async def settled(self, whom: EndpointKey, since_ms: int) -> None:
-        await self._sessions.write(lambda session: session.execute(self._sql.settled, *whom, since_ms))
+    async def settled(self, key: EndpointKey, since_ms: int) -> None:
+        await self._sessions.write(lambda session: session.execute(self._sql.settled, *key, since_ms))
 
-    async def tasks_to_halt(self, whom: EndpointKey, after: JobId | None, limit: int) -> list[JobId]:
-        rows = await self._sessions.fetch(self._sql.tasks_to_halt, *whom, after or FIRST_ID, limit)
+    async def tasks_to_halt(self, key: EndpointKey, after: JobId | None, limit: int) -> list[JobId]:
+        rows = await self._sessions.fetch(self._sql.tasks_to_halt, *key, after or FIRST_ID, limit)
         return [row["id"] for row in rows]
 
-    async def tasks_to_resume(self, whom: EndpointKey, halted: str, after: JobId | None, limit: int) -> list[JobId]:
-        rows = await self._sessions.fetch(self._sql.tasks_to_resume, *whom, after or FIRST_ID, limit, halted)
+    async def tasks_to_resume(self, key: EndpointKey, halted: str, after: JobId | None, limit: int) -> list[JobId]:
+        rows = await self._sessions.fetch(self._sql.tasks_to_resume, *key, after or FIRST_ID, limit, halted)
         return [row["id"] for row in rows]
 
     async def forget(self, unused_since_ms: int, limit: int) -> int:
@@ -150,8 +150,8 @@ class SqlEndpoints(Endpoints):
         return len(rows)
 
 
-def _named(whom: Iterable[EndpointKey]) -> list[dict[str, Any]]:
-    return [{"tenant": tenant, "endpoint": endpoint} for tenant, endpoint in whom]
+def _named(keys: Iterable[EndpointKey]) -> list[dict[str, Any]]:
+    return [{"tenant": tenant, "endpoint": endpoint} for tenant, endpoint in keys]
 
 
 def _secret(row: Row) -> Secret:

@@ -8,8 +8,8 @@ from noonday.drivers.sql.audit import AuditLog
 from noonday.drivers.sql.sessions import SqlSession, SqlSessions
 from noonday.model.audit import AuditEntry
 from noonday.model.ids import TenantId
-from noonday.model.notice import Digest, DigestItem, Note, Open, Preference
-from noonday.model.notice_rows import Whose, digest_of, gathered, preference_of, row_of
+from noonday.model.notice import Digest, DigestItem, OpenNotice, Preference, SelectedEvent
+from noonday.model.notice_rows import PreferenceKey, digest_of, items_to_add, preference_of, row_of
 from noonday.model.receipt import Receipt
 from noonday.ports.notices import Notices
 from noonday.transitions.write_set import as_json
@@ -53,24 +53,26 @@ class SqlNotices(Notices):
     async def preferences(self, tenants: Collection[str]) -> list[Preference]:
         return [preference_of(row) for row in await self._sessions.fetch(self._sql.preferences, sorted(tenants))]
 
-    async def take_in(self, events: Sequence[int], notes: Sequence[Note], notices: Sequence[Open]) -> int:
+    async def collect(
+        self, events: Sequence[int], selected: Sequence[SelectedEvent], notices: Sequence[OpenNotice]
+    ) -> int:
         async def work(session: SqlSession) -> int:
             taken = {row["id"] for row in await session.fetch(self._sql.take_alert_events, list(events))}
-            opening, lines = gathered(notes, notices, taken)
+            opening, lines = items_to_add(selected, notices, taken)
             if opening:
                 await self._add_lines(session, opening, lines)
             return len(taken)
 
         return await self._sessions.write(work)
 
-    async def close_due(self, now_ms: int, limit: int) -> list[Open]:
+    async def close_due(self, now_ms: int, limit: int) -> list[OpenNotice]:
         async def is_any_due(session: SqlSession) -> bool:
             due_ms = await session.value(self._sql.next_due)
             return (due_ms is not None and due_ms <= now_ms) or bool(await session.fetch(self._sql.closed, 1))
 
-        async def close(session: SqlSession) -> list[Open]:
+        async def close(session: SqlSession) -> list[OpenNotice]:
             await session.execute(self._sql.close_due, now_ms, limit)
-            return [Open(**row) for row in await session.fetch(self._sql.closed, limit)]
+            return [OpenNotice(**row) for row in await session.fetch(self._sql.closed, limit)]
 
         # Nearly always nothing is due, and then nothing is written.
         return await self._sessions.write(close) if await self._sessions.read(is_any_due) else []
@@ -79,7 +81,7 @@ class SqlNotices(Notices):
         due_ms: int | None = await self._sessions.value(self._sql.next_due)
         return due_ms
 
-    async def digest(self, notice: Open, subjects: int) -> Digest:
+    async def digest(self, notice: OpenNotice, subjects: int) -> Digest:
         async def work(session: SqlSession) -> Digest:
             counted = await session.fetch(self._sql.counted, notice.id)
             if not counted:
@@ -93,12 +95,12 @@ class SqlNotices(Notices):
         await self._sessions.write(lambda session: self._drop(session, notice))
 
     async def _add_lines(
-        self, session: SqlSession, opening: Sequence[Open], lines: Sequence[tuple[Whose, DigestItem]]
+        self, session: SqlSession, opening: Sequence[OpenNotice], lines: Sequence[tuple[PreferenceKey, DigestItem]]
     ) -> None:
         rows = await session.fetch(self._sql.open_notices, as_json(opening))
         names = {(row["tenant"], row["preference"]): row["id"] for row in rows}
         # All writers add lines in the order of notice, subject and kind, so that no two of them wait for each other.
-        adding = [{"notice_id": names[whose], **msgspec.structs.asdict(line)} for whose, line in lines]
+        adding = [{"notice_id": names[key], **msgspec.structs.asdict(line)} for key, line in lines]
         adding.sort(key=lambda line: (line["notice_id"], line["about"], line["kind"]))
         await session.execute(self._sql.add_lines, as_json(adding))
 

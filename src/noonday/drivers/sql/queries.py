@@ -8,7 +8,7 @@ import msgspec
 from noonday.drivers.sql.sessions import SqlSessions, can_be_stored
 from noonday.model.execution import Execution, State
 from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
-from noonday.model.firing import Decided, Decision
+from noonday.model.firing import Decision, DecisionOutcome
 from noonday.model.ids import FIRST_ID, LAST_ID, ExecutionId, JobId, TenantId, first_id_at, is_id
 from noonday.model.rows import CallPage, DeadLetter, Definition, JobRow, KnownCall, WebhookRow, call_page
 from noonday.ports.queries import QueryStore
@@ -121,7 +121,7 @@ class SqlQueryStore(QueryStore):
         if not is_id(job_id):
             return []
         rows = await self._query(list[dict[str, Any]], self._sql.decisions_between, job_id, from_ms, to_ms, limit)
-        return [Decision(**{**row, "outcome": Decided(row["outcome"])}) for row in rows]
+        return [Decision(**{**row, "outcome": DecisionOutcome(row["outcome"])}) for row in rows]
 
     async def list_calls(
         self, tenant: TenantId, where: CallFilter, after: str | None, limit: int, most: int

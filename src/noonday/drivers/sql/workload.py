@@ -10,9 +10,9 @@ from noonday.model.execution import Execution, State
 from noonday.model.ids import TenantId
 from noonday.model.message import HandlerInfo
 from noonday.model.recent import Figures
-from noonday.model.rows import Ahead, PoolRow, WorkerRow
+from noonday.model.rows import EntriesAhead, PoolRow, WorkerRow
 from noonday.model.stored import read_stored
-from noonday.model.usage import Used
+from noonday.model.usage import UsageTotals
 from noonday.model.view import PoolSettings
 from noonday.ports.workload import Workload
 
@@ -69,23 +69,23 @@ class SqlWorkload(Workload):
     async def figures(self) -> list[Figures]:
         return [read_stored(row["recent"], Figures) for row in await self._sessions.fetch(self._sql.figures)]
 
-    async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, Used]]:
+    async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, UsageTotals]]:
         days = await self._query(list[_UsedOnDay], self._sql.usage, tenant, from_day, to_day)
-        return [(each.day, Used(**{name: getattr(each, name) for name in Used._fields})) for each in days]
+        return [(each.day, UsageTotals(**{name: getattr(each, name) for name in UsageTotals._fields})) for each in days]
 
     async def due_before(
         self, mark: Mark, most: int, *, tenant: TenantId | None = None, pool: str | None = None
-    ) -> Ahead:
+    ) -> EntriesAhead:
         if tenant is None:
             return await self._ahead(self._sql.due_before, *mark, most, pool)
         return await self._ahead(self._sql.due_before_of, *mark, most, tenant, pool)
 
-    async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> Ahead:
+    async def due_before_with_key(self, mark: Mark, most: int, tenant: TenantId, key: str) -> EntriesAhead:
         return await self._ahead(self._sql.due_before_with_key, *mark, most, tenant, key)
 
-    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *filters: str | None) -> Ahead:
+    async def _ahead(self, query: str, due_ms: int, key: str, most: int, *filters: str | None) -> EntriesAhead:
         (row,) = await self._sessions.query(lambda session: session.fetch(query, due_ms, key, most, *filters))
-        return Ahead(row["entries"], row["tenants"], is_least=row["examined"] >= most)
+        return EntriesAhead(row["entries"], row["tenants"], is_least=row["examined"] >= most)
 
     async def _pools(
         self, session: SqlSession, now_ms: int, name: str | None, tenant: TenantId | None

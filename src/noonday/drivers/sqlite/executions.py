@@ -21,7 +21,7 @@ from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId
 from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
-from noonday.model.recording import Checkpoint, Settled
+from noonday.model.recording import Checkpoint, SettleResult
 from noonday.model.retention import Retention
 from noonday.model.usage import DAY_MS, KEPT_DAYS, together, usage_of, usage_rows
 from noonday.ports.executions import Executions
@@ -56,8 +56,8 @@ class SqliteExecutions(Executions):
         was: Checkpoint | None,
         now: Checkpoint,
         now_ms: int,
-    ) -> Settled:
-        def work(conn: sqlite3.Connection, settle: Callable[..., Settled]) -> Settled:
+    ) -> SettleResult:
+        def work(conn: sqlite3.Connection, settle: Callable[..., SettleResult]) -> SettleResult:
             _move_checkpoint(conn, was, now)
             _note_signs(conn, signs, now.partition)
             settled = settle(conn, reports, now_ms)
@@ -76,8 +76,8 @@ class SqliteExecutions(Executions):
         rows = await self._database.read(lambda conn: rows_by_name(conn, SQL.workers_to_judge, partition))
         return [WorkerId(row["id"]) for row in rows]
 
-    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> Settled:
-        def work(conn: sqlite3.Connection) -> Settled:
+    async def lose_workers(self, workers: Sequence[WorkerId], now_ms: int) -> SettleResult:
+        def work(conn: sqlite3.Connection) -> SettleResult:
             for worker in workers:
                 conn.execute(SQL.set_worker_state, (worker, "LOST", 0))
             rows = executions_of(conn, SQL.running_of_workers, as_json(list(workers)))
@@ -85,8 +85,8 @@ class SqliteExecutions(Executions):
 
         return await self._database.write(work)
 
-    async def recover_log(self, partition: int, generation: str, now_ms: int) -> Settled:
-        def work(conn: sqlite3.Connection) -> Settled:
+    async def recover_log(self, partition: int, generation: str, now_ms: int) -> SettleResult:
+        def work(conn: sqlite3.Connection) -> SettleResult:
             conn.execute(SQL.lose_all_workers, (partition,))
             conn.execute(SQL.forget_batches)
             rows = executions_of(conn, SQL.dispatched)
@@ -236,12 +236,12 @@ class _SettledBefore(Exception):
     """Raised for a success that an earlier batch settled. Which successes are new is known only before they are settled."""
 
 
-def _settle_one_by_one(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
+def _settle_one_by_one(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> SettleResult:
     simple, others = split_successes(reports)
     return _settle_each(conn, simple + others, now_ms)
 
 
-def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
+def _settle(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> SettleResult:
     simple, others = split_successes(reports)
     succeeded = _succeed(conn, simple) if simple else 0
     applied = simple
@@ -328,9 +328,9 @@ def _is_settled_by(row: Execution | None, report: Report) -> bool:
     )
 
 
-def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> Settled:
+def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: int) -> SettleResult:
     if not reports:
-        return Settled((), (), {})
+        return SettleResult((), (), {})
     rows = executions_of(conn, SQL.find, as_json([r.execution_id for r in reports]))
     return settle(conn, match_reports(rows, reports), now_ms)
 

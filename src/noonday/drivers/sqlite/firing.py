@@ -24,7 +24,7 @@ from noonday.drivers.sqlite.write_sets import (
     turns_of,
     write,
 )
-from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, TakenOver
+from noonday.model.batch import Batch, FireRequest, FireResult, Mark, Owner, RecurringJob, Takeover
 from noonday.model.execution import Outcome, State
 from noonday.model.fence import NEVER_MS, ORPHANED_AFTER_MS
 from noonday.model.firing import Entry, Kind
@@ -48,13 +48,13 @@ class SqliteFiring(Firing):
         self._database = database
         self._lead_ms = lead_ms
 
-    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, TakenOver]:
-        def work(conn: sqlite3.Connection) -> Mapping[int, TakenOver]:
+    async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, Takeover]:
+        def work(conn: sqlite3.Connection) -> Mapping[int, Takeover]:
             named = as_json(list(partitions))
             former = {row["partition"]: row["owner"] for row in rows_by_name(conn, SQL.owners, named)}
             conn.execute(SQL.take_over, (instance, named))
             epochs = _epochs(conn)
-            return {partition: TakenOver(epochs[partition], former[partition]) for partition in partitions}
+            return {partition: Takeover(epochs[partition], former[partition]) for partition in partitions}
 
         return await self._database.write(work)
 

@@ -11,14 +11,14 @@ from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sqlite.connection import SqliteDatabase
 from noonday.drivers.sqlite.write_sets import executions_of, insert_many, rows_by_name, structs_of, write
 from noonday.model.audit import AuditEntry
-from noonday.model.change import Applied, Change, NewJob
+from noonday.model.change import Change, ChangeResult, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
 from noonday.model.receipt import Receipt
-from noonday.model.snapshot import Read, Scope, Snapshot, Unread
+from noonday.model.snapshot import ReadExecutions, Scope, Snapshot, SnapshotIncomplete
 from noonday.model.stored import StoredDecoder
 from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.transitions.editing import MAX_READS, Edit, fire_row, require_named_executions, too_many_reads
@@ -39,8 +39,8 @@ class SqliteJobs(Jobs):
         *,
         upsert: Upsert,
         audit: AuditEntry | None,
-        seal: Callable[[Sequence[Applied | None]], Receipt] | None,
-    ) -> list[Applied | None]:
+        seal: Callable[[Sequence[ChangeResult | None]], Receipt] | None,
+    ) -> list[ChangeResult | None]:
         return await self._database.write(lambda conn: _add(conn, jobs, upsert, audit, seal))
 
     async def edit(
@@ -50,9 +50,9 @@ class SqliteJobs(Jobs):
         decide: Decide,
         *,
         show: Sequence[ExecutionId] = (),
-        seal: Callable[[Applied], Receipt] | None = None,
-    ) -> Applied:
-        def work(conn: sqlite3.Connection) -> Applied:
+        seal: Callable[[ChangeResult], Receipt] | None = None,
+    ) -> ChangeResult:
+        def work(conn: sqlite3.Connection) -> ChangeResult:
             applied = _edit(conn, tenant, job_id, decide, show)
             if seal:
                 keep_receipt(conn, seal(applied))
@@ -73,9 +73,9 @@ def _add(
     jobs: Sequence[NewJob],
     upsert: Upsert,
     audit: AuditEntry | None,
-    seal: Callable[[Sequence[Applied | None]], Receipt] | None,
-) -> list[Applied | None]:
-    answers: list[Applied | None] = [None] * len(jobs)
+    seal: Callable[[Sequence[ChangeResult | None]], Receipt] | None,
+) -> list[ChangeResult | None]:
+    answers: list[ChangeResult | None] = [None] * len(jobs)
     _insert(conn, _without_taken_keys(conn, jobs, upsert, answers))
     if audit:
         add_audit(conn, audit)
@@ -90,7 +90,7 @@ def _insert(conn: sqlite3.Connection, jobs: Sequence[NewJob]) -> None:
 
 
 def _without_taken_keys(
-    conn: sqlite3.Connection, jobs: Sequence[NewJob], upsert: Upsert, answers: list[Applied | None]
+    conn: sqlite3.Connection, jobs: Sequence[NewJob], upsert: Upsert, answers: list[ChangeResult | None]
 ) -> list[NewJob]:
     """Return the jobs that are new. A job whose unique key is taken edits the job that has the key instead."""
     keyed = [new for new in jobs if new.job.spec.unique_key is not None]
@@ -118,8 +118,8 @@ def _without_taken_keys(
 
 def _edit(
     conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, decide: Decide, show: Sequence[ExecutionId]
-) -> Applied:
-    before, change = _decide(conn, _snapshot(conn, tenant, job_id, Read(ids=frozenset(show))), decide)
+) -> ChangeResult:
+    before, change = _decide(conn, _snapshot(conn, tenant, job_id, ReadExecutions(ids=frozenset(show))), decide)
     edit = Edit(before, change, _existing(conn, [new.id for new in change.executions]))
     if change.job:
         _set_job(conn, edit)
@@ -128,8 +128,8 @@ def _edit(
         conn.execute(SQL.resolve_dead, (as_json(change.dead), edit.writes.now_ms))
     if change.audit:
         add_audit(conn, change.audit)
-    after = _snapshot(conn, tenant, job_id, Read(ids=frozenset(show)))
-    return Applied(after, tuple(edit.writes.entries), tuple(edit.writes.revocations), edit.fenced_pools, created)
+    after = _snapshot(conn, tenant, job_id, ReadExecutions(ids=frozenset(show)))
+    return ChangeResult(after, tuple(edit.writes.entries), tuple(edit.writes.revocations), edit.fenced_pools, created)
 
 
 def _set_job(conn: sqlite3.Connection, edit: Edit) -> None:
@@ -154,14 +154,14 @@ def _decide(conn: sqlite3.Connection, before: Snapshot, decide: Decide) -> tuple
         try:
             change = decide(before)
             require_named_executions(before, change)
-        except Unread as unread:
+        except SnapshotIncomplete as unread:
             before = _read_more(conn, before, unread)
         else:
             return before, change
     raise too_many_reads(before.job)
 
 
-def _read_more(conn: sqlite3.Connection, before: Snapshot, unread: Unread) -> Snapshot:
+def _read_more(conn: sqlite3.Connection, before: Snapshot, unread: SnapshotIncomplete) -> Snapshot:
     job, read = before.job, before.read
     assert read is not None
     if unread.exist:
@@ -176,7 +176,7 @@ def _ids_in(scope: Scope, job: Job) -> str:
     return SQL.unbuffered_ids if scope is Scope.UNBUFFERED and watch_of(job.spec) & WATCH_OVERLAP else SQL.open_ids
 
 
-def _snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, read: Read) -> Snapshot:
+def _snapshot(conn: sqlite3.Connection, tenant: TenantId, job_id: JobId, read: ReadExecutions) -> Snapshot:
     row = conn.execute(SQL.job, (tenant, job_id)).fetchone()
     if row is None:
         raise NotFound(f"no job {job_id}")

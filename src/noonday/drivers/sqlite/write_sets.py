@@ -14,7 +14,7 @@ from noonday.model.execution import Execution, State
 from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Job
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.model.slots import SlotKey, capped_by, slot_key
 from noonday.model.stored import StoredDecoder
 from noonday.transitions.inputs import Inputs, Limit, RetryPolicySources
@@ -108,7 +108,7 @@ def executions_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> lis
     return _executions.decode(answer_of(conn, query, *parameters))
 
 
-def settle(conn: sqlite3.Connection, settlement: Settlement, now_ms: int) -> Settled:
+def settle(conn: sqlite3.Connection, settlement: Settlement, now_ms: int) -> SettleResult:
     """Read the inputs of a settlement, settle, and write."""
     writes, settled = settlement.settle(_inputs_for(conn, settlement), now_ms)
     write(conn, writes)

@@ -180,7 +180,7 @@ UrlOfEndpoint = Annotated[
 
 
 class ResolvedBy(StrEnum):
-    """How a dead letter was resolved."""
+    """Resolution of a dead letter."""
 
     RETRY = "RETRY"
     ARCHIVE = "ARCHIVE"
@@ -192,7 +192,7 @@ class TaskCallView(TaskExecutionView, frozen=True, kw_only=True):
     task_name: str | None
     webhook_url: str | None
     resolved_by: ResolvedBy | None
-    """How the dead letter of a FAILED execution was resolved."""
+    """Resolution of the dead letter of a FAILED execution."""
     retried_as: str | None
     redacted: bool | UnsetType = UNSET
     """True if the caller is an operator of another tenant. Then `webhook_url` is null."""
@@ -307,7 +307,7 @@ class TaskView(_ResponseBody, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     stopped_because: str | UnsetType = UNSET
-    """Why the task was stopped, such as a receiver that wants no more calls. PATCH its status to SCHEDULED to resume it."""
+    """Reason why the task stopped, such as a receiver that wants no more calls. PATCH its status to SCHEDULED to resume it."""
     executions: tuple[TaskExecutionView, ...] | UnsetType = UNSET
     redacted: bool | UnsetType = UNSET
     """True if the caller is an operator of another tenant. Then `payload` is null."""

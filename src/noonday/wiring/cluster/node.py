@@ -21,8 +21,8 @@ from noonday.model.budget import EntryBudget
 from noonday.model.errors import StoreUnavailable
 from noonday.model.ids import InstanceId
 from noonday.ports.leases import Leases
-from noonday.runtime.aside import ThreadAside
 from noonday.runtime.metrics import Metrics
+from noonday.runtime.offload import ThreadOffload
 from noonday.runtime.supervise import Loop, StopDeadline, every
 from noonday.wiring.cluster.clock import ClockRole, time_publishing
 from noonday.wiring.cluster.servers import Servers, leases_of, open_servers, postgres_options
@@ -98,9 +98,6 @@ class Node:
         """Return the reasons why this process is not ready; an empty list if it is ready."""
         return self._roles.reasons_not_ready()
 
-    def metrics_text(self) -> bytes:
-        return self.metrics.text()
-
     async def hand_over(self, deadline: StopDeadline | None = None) -> None:
         """Stop firing, publish and seal what was fired, and release the lease."""
         await self._roles.hand_over(deadline)
@@ -150,7 +147,7 @@ class Node:
             tokens=RedisTokens(servers.redis, settings.cluster.name),
             leases=self._make_leases("scheduler"),
             keyring=servers.keyring,
-            aside=ThreadAside(),
+            offload=ThreadOffload(),
         )
 
     def _make_leases(self, group: str) -> Leases:

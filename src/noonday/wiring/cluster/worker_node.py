@@ -99,9 +99,6 @@ class WorkerNode:
     def ready(self) -> list[str]:
         return self._roles.reasons_not_ready()
 
-    def metrics_text(self) -> bytes:
-        return self.metrics.text()
-
     async def hand_over(self, deadline: StopDeadline | None = None) -> None:
         """Take no further executions. Running ones may finish."""
         await self._roles.hand_over(deadline)

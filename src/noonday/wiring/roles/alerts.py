@@ -6,7 +6,7 @@ from noonday.alerts.lateness import Lateness
 from noonday.runtime.supervise import Loop, every
 from noonday.tasks.endpoint_disabler import ROUND_SEC
 from noonday.wiring.drivers import Drivers
-from noonday.wiring.intake import IntakePart, waiting_of
+from noonday.wiring.intake import IntakePart, blocker_finder
 from noonday.wiring.roles.role import ProcessRole
 from noonday.wiring.settings import Settings
 
@@ -26,7 +26,7 @@ def endpoint_disabling(drivers: Drivers, intake: IntakePart) -> ProcessRole:
 
 def dead_mans_switch(drivers: Drivers, settings: Settings) -> ProcessRole:
     """Raise alerts for runs that did not start in time or do not end."""
-    lateness = Lateness(drivers.query_store, drivers.settings_store, waiting_of(drivers))
+    lateness = Lateness(drivers.query_store, drivers.settings_store, blocker_finder(drivers))
     late_ms, slow_ms = settings.alerts.late_after_sec * 1000, settings.alerts.slow_after_sec * 1000
     switch = DeadMansSwitch(drivers.alerts, lateness, late_ms, slow_ms)
     loop = Loop("dead-mans-switch", switch, drivers.clock, every(5.0), stuck_after_sec=120)

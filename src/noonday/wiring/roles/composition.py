@@ -1,4 +1,4 @@
-"""Which roles go together in a process, and in which order they start."""
+"""Composition of the roles of a process, in the order of their start."""
 
 from noonday.wiring.drivers import Drivers
 from noonday.wiring.intake import IntakePart

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from noonday.model.errors import Unavailable
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.ports.leases import Leases
 from noonday.recorder.recorder import Recorder
 from noonday.recorder.recorder_group import RecorderGroup
@@ -15,10 +15,10 @@ from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every, reasons_
 from noonday.wiring.drivers import Drivers
 from noonday.wiring.roles.role import ProcessContext, ProcessRole
 
-OnSettled = Callable[[Settled], None]
+OnSettled = Callable[[SettleResult], None]
 
 
-def ignore(settled: Settled) -> None:
+def ignore(settled: SettleResult) -> None:
     """Do nothing after a settlement: no scheduler shares the process."""
 
 

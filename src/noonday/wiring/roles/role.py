@@ -1,4 +1,4 @@
-"""What every role has: loops, reasons why it is not ready, and its part in the stop of a process."""
+"""Base of all roles: loops, reasons why a role is not ready, and its part in the stop of a process."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping

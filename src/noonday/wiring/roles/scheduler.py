@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from noonday.model.errors import Unavailable
-from noonday.model.recording import Settled
+from noonday.model.recording import SettleResult
 from noonday.runtime.supervise import Loop, Service, Tasks, every
 from noonday.scheduler.allowances import Allowances
 from noonday.scheduler.dispatcher import Dispatcher
@@ -75,7 +75,7 @@ class SchedulerRole(ProcessRole):
         self._hydrator.walk_again(partitions)
         self.loops["hydrator"].wake.set()
 
-    def on_settled(self, settled: Settled) -> None:
+    def on_settled(self, settled: SettleResult) -> None:
         """Wake the dispatcher when a recorder of the same process freed slots or returned entries to the timeline."""
         if settled.freed:
             self.dispatcher.release_blocked(settled.freed)
@@ -88,8 +88,8 @@ class SchedulerRole(ProcessRole):
 
     def reasons_not_ready(self) -> list[str]:
         # A scheduler that shares its partitions may have none for a while.
-        is_robbed = not self._shares_partitions and not self.ownership.partitions
-        reasons = ["owns no partition: another process has taken over"] if is_robbed else []
+        has_lost_all = not self._shares_partitions and not self.ownership.partitions
+        reasons = ["owns no partition: another process has taken over"] if has_lost_all else []
         return reasons + self.dispatcher.reasons_not_ready()
 
     async def hand_over(self, tasks: Tasks) -> None:
@@ -102,7 +102,7 @@ class SchedulerRole(ProcessRole):
                 await self.ownership.leave()  # otherwise the lease expires
 
     async def leave(self) -> None:
-        """Release a lease that nobody waits for. It kept other processes off the store until now."""
+        """Release a lease that no other process waits for. It kept other processes off the store until now."""
         if not self._shares_partitions:
             await self.ownership.leave()
 

@@ -56,7 +56,7 @@ class WorkerRole(ProcessRole):
         return self.worker.live()
 
     def reasons_not_ready(self) -> list[str]:
-        return self.worker.troubles()
+        return self.worker.reasons_not_ready()
 
     async def hand_over(self, tasks: Tasks) -> None:
         """Take no further executions. Running ones may finish."""

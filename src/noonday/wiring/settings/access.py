@@ -8,7 +8,7 @@ from noonday.wiring.settings.section import Section, comma_separated
 
 
 class AuthSettings(Section, frozen=True, kw_only=True):
-    """Which tokens the API accepts."""
+    """Tokens that the API accepts."""
 
     secret: Annotated[
         Annotated[str, Meta(min_length=32)] | None,
@@ -81,7 +81,7 @@ class LimitSettings(Section, frozen=True, kw_only=True):
 
 
 class UiSettings(Section, frozen=True, kw_only=True):
-    """How browsers reach the server."""
+    """Access of browsers to the server."""
 
     origins: Annotated[
         str | None,

@@ -29,7 +29,7 @@ class StoreSettings(Section, frozen=True, kw_only=True):
 
 
 class SchedulerSettings(Section, frozen=True, kw_only=True):
-    """How the scheduler finds and fires due jobs."""
+    """Search and fire of due jobs."""
 
     lead_ms: Annotated[
         int,
@@ -84,7 +84,7 @@ class SchedulerSettings(Section, frozen=True, kw_only=True):
 
 
 class WorkerSettings(Section, frozen=True, kw_only=True):
-    """How workers run handlers."""
+    """Execution of handlers by workers."""
 
     concurrency: Annotated[
         int,

@@ -66,7 +66,7 @@ class _RawValue:
     name: str
     known: tuple[str, ...]
     is_text: bool
-    """Whether numbers and booleans may be text, as in the environment."""
+    """True if numbers and booleans may be text, as in the environment."""
 
     def as_unknown(self) -> Flaw:
         if self.name in SECTIONS:

@@ -8,7 +8,7 @@ from noonday.wiring.settings.section import Section, comma_separated
 
 
 class WebhookSettings(Section, frozen=True, kw_only=True):
-    """How workers call webhooks."""
+    """Webhook calls by workers."""
 
     concurrency: Annotated[
         int,
@@ -92,7 +92,7 @@ class EmailSettings(Section, frozen=True, kw_only=True):
 
 
 class AlertSettings(Section, frozen=True, kw_only=True):
-    """When late and slow runs raise an alert."""
+    """Thresholds from which late and slow runs raise an alert."""
 
     late_after_sec: Annotated[
         int,

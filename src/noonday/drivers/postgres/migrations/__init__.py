@@ -147,7 +147,7 @@ async def _migrate(session: Session, schema: str) -> list[str]:
 
 
 async def _create(session: Session, schema: str) -> list[str]:
-    """Apply all migrations in one transaction, because nobody uses an empty schema."""
+    """Apply all migrations in one transaction, because an empty schema is not in use."""
     migrations = all_migrations()
     async with session.transaction():
         await session.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')

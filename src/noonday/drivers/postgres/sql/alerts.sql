@@ -5,7 +5,7 @@ DELETE FROM incidents
 WHERE id IN (SELECT i.id FROM incidents i WHERE i.id = ANY ($1::bigint[]) ORDER BY i.id FOR UPDATE SKIP LOCKED) RETURNING id;
 
 -- name: raise_alerts
--- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
+-- Open alerts, or add to open ones. Skips observations that were recorded before. Returns each alert.
 INSERT INTO alerts AS a (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
                          dedup_key)
 SELECT e ->> 'id', e ->> 'tenant', e ->> 'kind', e ->> 'about', e ->> 'job_id', j.name, coalesce(j.pool, ''), e ->> 'execution_id',
@@ -31,7 +31,7 @@ SELECT e ->> 'tenant', e ->> 'alert_id', e ->> 'kind', e ->> 'job_id', e ->> 'jo
 FROM jsonb_array_elements($1::text::jsonb) e;
 
 -- name: alert_events
--- Return the oldest alert events that nobody was notified of.
+-- Return the oldest alert events that are not in a notice yet.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
 FROM alert_events ORDER BY id LIMIT $1;
 
@@ -98,7 +98,7 @@ WHERE (tenant, id) >= ($1, '') AND (tenant, id) < ($1, $2) AND coalesce((acknowl
 ORDER BY tenant DESC, id DESC LIMIT $6;
 
 -- name: unread_alerts
--- Return a page of alerts that nobody has acknowledged, as `alerts`.
+-- Return a page of alerts that are not acknowledged, as `alerts`.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -116,7 +116,7 @@ WHERE tenant = $1 AND job_id = $7 AND id < $2 AND coalesce((acknowledged_ms IS N
 ORDER BY job_id DESC, id DESC LIMIT $6;
 
 -- name: count_unread
--- Return how many alerts nobody has acknowledged, up to a limit.
+-- Return how many alerts are not acknowledged, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM alerts WHERE tenant = $1 AND acknowledged_ms IS NULL LIMIT $2) counted;
 
 -- name: alert

@@ -65,7 +65,7 @@ SET failing_since_ms = CASE WHEN coalesce(n.last_failure_ms, 0) <= $2 - $3::bigi
     failures = CASE WHEN coalesce(n.last_failure_ms, 0) <= $2 - $3::bigint THEN 0 ELSE n.failures END + excluded.failures,
     last_failure_ms = $2, last_error = excluded.last_error, updated_ms = $2;
 
--- name: hopeless
+-- name: failing_too_long
 -- Return endpoints that have failed for longer than allowed.
 SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
 FROM endpoints

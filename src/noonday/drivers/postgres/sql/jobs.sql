@@ -44,7 +44,7 @@ SELECT count(*) FROM (
 SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2::uuid FOR UPDATE;
 
 -- name: lock_rows
--- Lock the fire row of a job, then some executions and their dispatch rows, so that nobody fires or settles them.
+-- Lock the fire row of a job, then some executions and their dispatch rows, so that no other transaction fires or settles them.
 SELECT lock_rows($1::uuid[]);
 
 -- name: open_ids

@@ -2,10 +2,10 @@
 -- One breaker, by the rules of model/breaker.py.
 -- KEYS[1]  hash: cB and fB, calls and failures of the 10 s bucket B; until and probe, when the open time and the probe end, ms
 -- ARGV     the verb, now in ms, then
---          tell:  calls, failures, result of a probe (1: it failed, 0: it succeeded, empty: there was none),
+--          count: calls, failures, result of a probe (1: it failed, 0: it succeeded, empty: there was none),
 --                 least number of calls to open
 --          ask:   nothing
--- Returns  tell:  how long it stays open in ms, 0 if it is closed, -1 if its open time is over
+-- Returns  count: how long it stays open in ms, 0 if it is closed, -1 if its open time is over
 --          ask:   0 if it is closed, -1 if the caller may probe, else how long to wait in ms
 
 local WINDOW, BUCKET, OPEN, PROBE = 60000, 10000, 30000, 60000

@@ -9,9 +9,9 @@
 -- ARGV     the verb, then
 --          ask:    now in ms, most calls at once (0: no limit), ms between two calls (0: no limit), burst,
 --                  then for each request the execution and its lease in ms
---          leave:  for each call the execution and its duration in ms
+--          end:    for each call the execution and its duration in ms
 -- Returns  ask:    for each request 0 if it may call, else how long it waits in ms: positive for the rate, negative for a slot
---          leave:  nothing
+--          end:    nothing
 
 local LATE, KEPT, EXPECTED, SOONEST, LATEST, GUESSING = 1000, 600000, 5000, 250, 30000, 2000
 local GOLDEN, HASTE, HOUR = 0.6180339887498949, 0.8, 3600000
@@ -33,7 +33,7 @@ local function extend(name, ms)
   end
 end
 
-if ARGV[1] == 'leave' then
+if ARGV[1] == 'end' then
   for at = 2, #ARGV, 2 do
     local ran = tonumber(ARGV[at + 1])
     if redis.call('ZREM', inside, ARGV[at]) == 1 and ran > 0 then
@@ -64,8 +64,8 @@ end
 
 local function wait_for_slot(execution)
   local first_asked = redis.call('ZSCORE', waiting, execution)
-  local promised = first_asked and 0 or redis.call('ZCOUNT', returning, '-inf', now)
-  if most - redis.call('ZCARD', inside) > promised then
+  local expected_back = first_asked and 0 or redis.call('ZCOUNT', returning, '-inf', now)
+  if most - redis.call('ZCARD', inside) > expected_back then
     return 0
   end
   if not first_asked then

@@ -3,7 +3,7 @@
 DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id;
 
 -- name: raise_alerts
--- Open alerts, or add to open ones. Skips what was taken in before. Returns each alert.
+-- Open alerts, or add to open ones. Skips observations that were recorded before. Returns each alert.
 INSERT INTO alerts (id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms, dedup_key)
 SELECT e.value ->> 'id', e.value ->> 'tenant', e.value ->> 'kind', e.value ->> 'about', e.value ->> 'job_id', j.name,
        coalesce(j.pool, ''), e.value ->> 'execution_id', coalesce(e.value ->> 'endpoint', j.endpoint), e.value ->> 'message',
@@ -25,7 +25,7 @@ SELECT value ->> 'tenant', value ->> 'alert_id', value ->> 'kind', value ->> 'jo
 FROM json_each(?1);
 
 -- name: alert_events
--- Return the oldest alert events that nobody was notified of.
+-- Return the oldest alert events that are not in a notice yet.
 SELECT id, tenant, alert_id, kind, job_id, job_name, pool, execution_id, endpoint, message, count, at_ms
 FROM alert_events ORDER BY id LIMIT ?1;
 
@@ -86,7 +86,7 @@ WHERE tenant = ?1 AND id < ?2 AND coalesce((acknowledged_ms IS NULL) = ?3, 1) AN
 ORDER BY id DESC LIMIT ?6;
 
 -- name: unread_alerts
--- Return a page of alerts that nobody has acknowledged, as `alerts`.
+-- Return a page of alerts that are not acknowledged, as `alerts`.
 SELECT id, tenant, kind, about, job_id, job_name, pool, execution_id, endpoint, message, count, first_ms, last_ms,
        acknowledged_ms, acknowledged_by, recovered_ms
 FROM alerts
@@ -104,7 +104,7 @@ WHERE tenant = ?1 AND job_id = ?7 AND id < ?2 AND coalesce((acknowledged_ms IS N
 ORDER BY id DESC LIMIT ?6;
 
 -- name: count_unread
--- Return how many alerts nobody has acknowledged, up to a limit.
+-- Return how many alerts are not acknowledged, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM alerts WHERE tenant = ?1 AND acknowledged_ms IS NULL LIMIT ?2);
 
 -- name: alert

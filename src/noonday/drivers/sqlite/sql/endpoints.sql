@@ -64,7 +64,7 @@ SET failing_since_ms = iif(coalesce(last_failure_ms, 0) <= ?2 - ?3, ?2, coalesce
     failures = iif(coalesce(last_failure_ms, 0) <= ?2 - ?3, 0, failures) + excluded.failures,
     last_failure_ms = ?2, last_error = excluded.last_error, updated_ms = ?2;
 
--- name: hopeless
+-- name: failing_too_long
 -- Return endpoints that have failed for longer than allowed.
 SELECT tenant, endpoint, settings, failing_since_ms, failures, last_success_ms, last_failure_ms, last_error, disabled_ms, disabled_why
 FROM endpoints

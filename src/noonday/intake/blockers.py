@@ -1,4 +1,4 @@
-"""Why a due entry has not started: the limit or pause that blocks it, its position, and its expected start.
+"""The reason why a due entry has not started: the limit or pause that blocks it, its position, and its expected start.
 
 Everything is read from the store and from the rate counters, so any process can answer, not only the owner of the partition.
 Positions and expected starts are estimates: priorities and weights differ, and other entries come and go.
@@ -17,7 +17,7 @@ from noonday.model.job import Concurrency, instant_of
 from noonday.model.pause import Pause
 from noonday.model.rate import TokenRequest
 from noonday.model.recent import rate_per_sec
-from noonday.model.rows import Ahead, PoolRow
+from noonday.model.rows import EntriesAhead, PoolRow
 from noonday.model.slots import Slots, capped_by, of_key, of_ordering_key
 from noonday.model.tenancy import rate_of
 from noonday.model.usage import DAY_MS
@@ -60,13 +60,13 @@ class Blocker(msgspec.Struct, frozen=True):
     position: int | None = None
     """Number of entries before it that wait for the same limit."""
     position_is_least: bool = False
-    """Whether more entries than `position` may be before it."""
+    """True if more entries than `position` may be before it."""
     expected_ms: int | None = None
     """Estimated start, or None if unknown. If `position_is_least`, it starts no earlier."""
 
 
 @dataclass(frozen=True)
-class Waiter:
+class DueEntry:
     """A due entry of the timeline."""
 
     tenant: TenantId
@@ -76,7 +76,7 @@ class Waiter:
     concurrency: Concurrency | None = None
 
 
-class Waiting:
+class BlockerFinder:
     """Finds the limit or pause that blocks a due entry."""
 
     def __init__(
@@ -88,132 +88,130 @@ class Waiting:
         self._tokens = tokens
         self._clock = clock
 
-    async def of(self, waiter: Waiter) -> Blocker:
+    async def find(self, entry: DueEntry) -> Blocker:
         """Return what blocks an entry: a pause, missing workers, a limit, a full pool, or the entries before it."""
-        paused = await self.find_pause(waiter.tenant, waiter.pool)
+        paused = await self.find_pause(entry.tenant, entry.pool)
         if paused:
             return Blocker(BlockedBy.PAUSE, paused)
-        pool = next(iter(await self._workload.list_pools(UNCOUNTED_MS, waiter.pool)), None)
+        pool = next(iter(await self._workload.list_pools(UNCOUNTED_MS, entry.pool)), None)
         if pool is None or not pool.workers:
-            return Blocker(BlockedBy.NO_WORKERS, f"pool {waiter.pool!r} has no workers")
-        limits = [limit for limit in await self._limits(waiter) if limit.blocks]
+            return Blocker(BlockedBy.NO_WORKERS, f"pool {entry.pool!r} has no workers")
+        limits = [limit for limit in await self._limits(entry) if limit.blocks]
         # A limit that is reached blocks for certain. One that the entries before it will reach counts if the pool is not full.
         for limit in sorted(limits, key=lambda limit: not limit.is_reached):
             if limit.is_reached or not _is_full(pool):
                 return self._blocker(limit.by, limit.reason, limit.ahead, limit.wait_ms)
-        return await self._its_turn(waiter, pool)
+        return await self._its_turn(entry, pool)
 
     async def find_pause(self, tenant: str, pool: str) -> str | None:
         """Return the pause of a tenant or a pool as a sentence, or None."""
         return why_paused(await self._settings_store.pauses(), ("TENANT", tenant), ("POOL", pool))
 
-    async def _limits(self, waiter: Waiter) -> list["_Limit"]:
+    async def _limits(self, entry: DueEntry) -> list["_Limit"]:
         """Return the limits that an entry counts against. If several are reached, the first is named."""
-        found = [await self._key(waiter), *await self._caps(waiter), await self._rate(waiter)]
+        found = [await self._key(entry), *await self._caps(entry), await self._rate(entry)]
         return [limit for limit in found if limit]
 
-    async def _key(self, waiter: Waiter) -> "_Limit | None":
-        if waiter.concurrency is None:
+    async def _key(self, entry: DueEntry) -> "_Limit | None":
+        if entry.concurrency is None:
             return None
-        key, limit, ordered = msgspec.structs.astuple(waiter.concurrency)
-        slot = (waiter.tenant, of_ordering_key(key) if ordered else of_key(key))
+        key, limit, ordered = msgspec.structs.astuple(entry.concurrency)
+        slot = (entry.tenant, of_ordering_key(key) if ordered else of_key(key))
         used = (await self._settings_store.slots([slot])).get(slot, Slots(0, None)).used
-        ahead = await self._workload.due_before_with_key(waiter.mark, MOST, waiter.tenant, key)
+        ahead = await self._workload.due_before_with_key(entry.mark, MOST, entry.tenant, key)
         reason = f"concurrency key {key!r} has {used} of at most {limit} executions dispatched"
         if ordered:
             running = ": another execution runs or waits for a retry" if used else ""
             reason = f"it waits for its turn under ordering key {key!r}{running}"
-        return await self._of_slots(waiter, BlockedBy.KEY, reason, ahead, Slots(used, limit))
+        return await self._of_slots(entry, BlockedBy.KEY, reason, ahead, Slots(used, limit))
 
-    async def _caps(self, waiter: Waiter) -> list["_Limit | None"]:
-        keys = capped_by(waiter.tenant, waiter.pool)
+    async def _caps(self, entry: DueEntry) -> list["_Limit | None"]:
+        keys = capped_by(entry.tenant, entry.pool)
         slots = await self._settings_store.slots(keys)
         caps = zip((BlockedBy.TENANT_CAP, BlockedBy.TENANT_POOL_CAP, BlockedBy.POOL_CAP), keys, strict=True)
-        return [await self._cap(waiter, by, slots[key]) for by, key in caps if key in slots]
+        return [await self._cap(entry, by, slots[key]) for by, key in caps if key in slots]
 
-    async def _cap(self, waiter: Waiter, by: BlockedBy, slots: Slots) -> "_Limit | None":
-        pool = None if by is BlockedBy.TENANT_CAP else waiter.pool
-        ahead = await self._workload.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=pool)
-        reason = f"{_capped(waiter, by)} has {slots.used} of at most {slots.cap} executions dispatched"
+    async def _cap(self, entry: DueEntry, by: BlockedBy, slots: Slots) -> "_Limit | None":
+        pool = None if by is BlockedBy.TENANT_CAP else entry.pool
+        ahead = await self._workload.due_before(entry.mark, MOST, tenant=entry.tenant, pool=pool)
+        reason = f"{_capped(entry, by)} has {slots.used} of at most {slots.cap} executions dispatched"
         if by is not BlockedBy.POOL_CAP:
-            return await self._of_slots(waiter, by, reason, ahead, slots)
-        turns = await self._turns(waiter, ahead)
-        return await self._of_slots(waiter, by, reason + turns.text, ahead, slots, turns.before)
+            return await self._of_slots(entry, by, reason, ahead, slots)
+        turns = await self._turns(entry, ahead)
+        return await self._of_slots(entry, by, reason + turns.text, ahead, slots, turns.before)
 
     async def _of_slots(
-        self, waiter: Waiter, by: BlockedBy, reason: str, ahead: Ahead, slots: Slots, before: int | None = None
+        self, entry: DueEntry, by: BlockedBy, reason: str, ahead: EntriesAhead, slots: Slots, before: int | None = None
     ) -> "_Limit | None":
         """Build the limit of slots, assuming that each is freed after the mean run time of the job."""
         if slots.cap is None:
             return None
         before = ahead.entries if before is None else before
-        run_ms = await self._mean_run_ms(waiter) if slots.cap else None
+        run_ms = await self._mean_run_ms(entry) if slots.cap else None
         wait_ms = None if run_ms is None else (before + 1) * run_ms / slots.cap
         free = slots.cap - slots.used
         return _Limit(by, reason, ahead, wait_ms, is_reached=free <= 0, blocks=free <= before)
 
-    async def _rate(self, waiter: Waiter) -> "_Limit | None":
-        found = await self._settings_store.find_tenant(waiter.tenant)
+    async def _rate(self, entry: DueEntry) -> "_Limit | None":
+        found = await self._settings_store.find_tenant(entry.tenant)
         rate = rate_of(found[0]) if found else None
         if rate is None:
             return None
-        ahead, now_ms = await self._workload.due_before(waiter.mark, MOST, tenant=waiter.tenant), self._clock.now_ms()
+        ahead, now_ms = await self._workload.due_before(entry.mark, MOST, tenant=entry.tenant), self._clock.now_ms()
         try:
-            (granted,) = await self._tokens.take([TokenRequest(waiter.tenant, rate, 0)], now_ms)
+            (granted,) = await self._tokens.take([TokenRequest(entry.tenant, rate, 0)], now_ms)
         except TokensUnavailable:
-            reason = f"the rate of tenant {waiter.tenant!r} is unknown: its counters cannot be reached"
+            reason = f"the rate of tenant {entry.tenant!r} is unknown: its counters cannot be reached"
             return _Limit(BlockedBy.TENANT_RATE, reason, ahead, None, is_reached=True, blocks=True)
         is_spent = granted.more_ms > now_ms
         return _Limit(
             BlockedBy.TENANT_RATE,
-            f"tenant {waiter.tenant!r} has used up its rate of {rate.per_sec:g} a second",
+            f"tenant {entry.tenant!r} has used up its rate of {rate.per_sec:g} a second",
             ahead,
             granted.more_ms - now_ms + ahead.entries * rate.interval_ms,
             is_reached=is_spent,
             blocks=is_spent or ahead.entries >= rate.burst,
         )
 
-    async def _its_turn(self, waiter: Waiter, pool: PoolRow) -> Blocker:
+    async def _its_turn(self, entry: DueEntry, pool: PoolRow) -> Blocker:
         """Return the blocker of an entry that no limit blocks: a full pool, or the entries before it."""
-        ahead = await self._workload.due_before(waiter.mark, MOST, tenant=waiter.tenant, pool=waiter.pool)
-        turns = await self._turns(waiter, ahead)
+        ahead = await self._workload.due_before(entry.mark, MOST, tenant=entry.tenant, pool=entry.pool)
+        turns = await self._turns(entry, ahead)
         rate = rate_per_sec(await self._workload.figures(), self._clock.now_ms())
         if not _is_full(pool):
-            late_ms = self._clock.now_ms() - waiter.mark[0]
+            late_ms = self._clock.now_ms() - entry.mark[0]
             if not turns.before and late_ms > OVERDUE_MS:
                 reason = f"no limit blocks it and it is {late_ms // 1000} s late: check /readyz of the schedulers"
                 return self._blocker(BlockedBy.TURN, reason, ahead, None)
-            reason = f"it waits for its turn in pool {waiter.pool!r}{turns.text}"
+            reason = f"it waits for its turn in pool {entry.pool!r}{turns.text}"
             return self._blocker(BlockedBy.TURN, reason, ahead, turns.before / rate * 1000 if rate else None)
         full = f"{pool.running} of {pool.capacity} running and {pool.queued} dispatched before it"
         before = pool.queued + turns.before + 1
-        run_ms = await self._mean_run_ms(waiter)
+        run_ms = await self._mean_run_ms(entry)
         by_runs = None if run_ms is None else before * run_ms / pool.capacity
         wait_ms = before / rate * 1000 if rate else by_runs
         return self._blocker(
-            BlockedBy.POOL_FULL, f"pool {waiter.pool!r} is full, with {full}{turns.text}", ahead, wait_ms
+            BlockedBy.POOL_FULL, f"pool {entry.pool!r} is full, with {full}{turns.text}", ahead, wait_ms
         )
 
-    async def _turns(self, waiter: Waiter, ahead: Ahead) -> "_Turns":
-        all_tenants = await self._workload.due_before(waiter.mark, MOST, pool=waiter.pool)
+    async def _turns(self, entry: DueEntry, ahead: EntriesAhead) -> "_Turns":
+        all_tenants = await self._workload.due_before(entry.mark, MOST, pool=entry.pool)
         tenants = all_tenants.tenants + (not ahead.entries)
         before = min((ahead.entries + 1) * tenants - 1, max(all_tenants.entries, ahead.entries))
         return _Turns(before, f"; {tenants} tenants take turns there" if tenants > 1 else "")
 
-    async def _mean_run_ms(self, waiter: Waiter) -> float | None:
+    async def _mean_run_ms(self, entry: DueEntry) -> float | None:
         """Return the mean run time of the job's latest executions, or else of its tenant's since yesterday. None if unknown."""
-        latest = await self._query_store.list_executions(
-            waiter.tenant, waiter.job_id, state=None, after=None, limit=RUNS
-        )
+        latest = await self._query_store.list_executions(entry.tenant, entry.job_id, state=None, after=None, limit=RUNS)
         runs = [each.finished_ms - each.started_ms for each in latest if each.finished_ms and each.started_ms]
         if runs:
             return sum(runs) / len(runs)
         today = self._clock.now_ms() // DAY_MS
-        used = [used for _, used in await self._workload.usage(waiter.tenant, today - 1, today)]
+        used = [used for _, used in await self._workload.usage(entry.tenant, today - 1, today)]
         count = sum(each.runs for each in used)
         return sum(each.run_ms for each in used) / count if count else None
 
-    def _blocker(self, by: BlockedBy, reason: str, ahead: Ahead, wait_ms: float | None) -> Blocker:
+    def _blocker(self, by: BlockedBy, reason: str, ahead: EntriesAhead, wait_ms: float | None) -> Blocker:
         expected_ms = None if wait_ms is None else self._clock.now_ms() + max(0, round(wait_ms))
         return Blocker(by, reason, ahead.entries, ahead.is_least, expected_ms)
 
@@ -224,11 +222,11 @@ class _Limit:
 
     by: BlockedBy
     reason: str
-    ahead: Ahead
+    ahead: EntriesAhead
     wait_ms: float | None
     is_reached: bool
     blocks: bool
-    """Whether it blocks the entry now, or will when the entries before it have been dispatched."""
+    """True if it blocks the entry now, or will when the entries before it have been dispatched."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +261,7 @@ def _is_full(pool: PoolRow) -> bool:
     return pool.running + pool.queued >= pool.capacity
 
 
-def _capped(waiter: Waiter, by: BlockedBy) -> str:
+def _capped(entry: DueEntry, by: BlockedBy) -> str:
     if by is BlockedBy.POOL_CAP:
-        return f"pool {waiter.pool!r}"
-    return f"tenant {waiter.tenant!r}" + (f" in pool {waiter.pool!r}" if by is BlockedBy.TENANT_POOL_CAP else "")
+        return f"pool {entry.pool!r}"
+    return f"tenant {entry.tenant!r}" + (f" in pool {entry.pool!r}" if by is BlockedBy.TENANT_POOL_CAP else "")

@@ -9,13 +9,13 @@ import pytest
 
 from noonday import Context, Noonday
 from noonday.drivers.redis.tokens import RedisTokens
-from noonday.intake.waiting import BlockedBy, Blocker, Waiter, Waiting
+from noonday.intake.blockers import BlockedBy, Blocker, BlockerFinder, DueEntry
 from noonday.model.caller import Caller
 from noonday.model.errors import TokensUnavailable
 from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import Concurrency, JobSpec, JobType, Target, ms_of
-from noonday.model.rate import Granted, TokenRequest
+from noonday.model.rate import TokenGrant, TokenRequest
 from noonday.model.tenancy import rate_of
 from noonday.model.view import JobView, OccurrenceView, PoolSettings, TenantInPool, TenantSettings
 from noonday.ports.tokens import Tokens
@@ -317,7 +317,7 @@ async def test_what_was_handed_back_waits_for_a_worker_that_has_the_handler(shop
 
 
 class NoTokens(Tokens):
-    async def take(self, asks: Any, now_ms: int) -> list[Granted]:
+    async def take(self, asks: Any, now_ms: int) -> list[TokenGrant]:
         raise TokensUnavailable("gone")
 
 
@@ -325,9 +325,9 @@ async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -
     await shop.settle(TenantSettings(rate_per_sec=10))
     (one,) = await shop.create(1)
     drivers = shop.engine.drivers
-    waiting = Waiting(drivers.query_store, drivers.settings_store, drivers.workload, NoTokens(), shop.clock)
+    blockers = BlockerFinder(drivers.query_store, drivers.settings_store, drivers.workload, NoTokens(), shop.clock)
     mark = (shop.clock.now_ms(), one.job_id)
-    hold = await waiting.of(Waiter(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
+    hold = await blockers.find(DueEntry(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
     assert hold == Blocker(
         BlockedBy.TENANT_RATE, "the rate of tenant 'acme' is unknown: its counters cannot be reached", 0
     )
@@ -344,12 +344,14 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
         crank = Crank(store)
         await crank.own()
         await crank.settle(signs=[hello()])
-        waiting = Waiting(store.query_store, store.settings_store, store.workload, RedisTokens(redis, prefix), clock)
+        blockers = BlockerFinder(
+            store.query_store, store.settings_store, store.workload, RedisTokens(redis, prefix), clock
+        )
         jobs = [job(spec(concurrency=Concurrency("k", 2))) for _ in range(4)]
         await crank.add(*jobs)
 
         async def ask(number: int, concurrency: Concurrency | None = None) -> Blocker:
-            return await waiting.of(Waiter(TENANT, POOL, jobs[number].id, (NOW_MS, jobs[number].id), concurrency))
+            return await blockers.find(DueEntry(TENANT, POOL, jobs[number].id, (NOW_MS, jobs[number].id), concurrency))
 
         assert (await ask(3)).by is BlockedBy.TURN
         await store.settings_store.put_tenant(TENANT, settings, audit())

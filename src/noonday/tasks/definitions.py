@@ -1,4 +1,4 @@
-"""Task definitions of past executions."""
+"""Task definitions that past executions were fired with."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +17,7 @@ from noonday.ports.queries import QueryStore
 Key = tuple[JobId, int]
 
 
-class KeptCalls:
+class TaskDefinitions:
     """Definitions of tasks as they were when executions fired, or the current ones if the old ones are deleted."""
 
     def __init__(self, presenter: Presenter, tenant: TenantId, definitions: Mapping[Key, Definition]) -> None:
@@ -26,9 +26,9 @@ class KeptCalls:
         self._definitions = definitions
 
     @classmethod
-    async def of(
+    async def read(
         cls, query_store: QueryStore, presenter: Presenter, tenant: TenantId, executions: Iterable[Execution]
-    ) -> "KeptCalls":
+    ) -> "TaskDefinitions":
         """Read the definitions of these executions."""
         revisions = {(each.job_id, each.revision) for each in executions}
         return cls(presenter, tenant, await query_store.definitions(tenant, revisions) if revisions else {})

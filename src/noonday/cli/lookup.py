@@ -13,9 +13,9 @@ _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _SOME = 500
 
 
-def find_job(client: SyncClient, said: str) -> str:
+def find_job(client: SyncClient, text: str) -> str:
     """Return the id of a job. Raises NotFound with the nearest name, or Conflict with all matching jobs."""
-    text = said.strip()
+    text = text.strip()
     if is_id(text):
         return text.lower()
     with patience(f"looking for {text}"):

@@ -24,7 +24,7 @@ def settings_options(command: F) -> F:
     return command
 
 
-def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_client(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Pass a command a client of the server that its options name. Must be the innermost decorator.
 
     `scope` is the scope that the command needs. A token created for the command has this scope only.
@@ -32,7 +32,7 @@ def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def ask(
+        def call(
             *args: Any, url: str | None, token: str | None, data: str | None, config: Path | None, **options: Any
         ) -> None:
             access = _access(url, token, data, config, scope)
@@ -46,7 +46,7 @@ def asks(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
                 reason = refused.detail if access.token else "the server requires a token"
                 raise Unauthorized(f"{reason}\n  {access.hint}") from refused
 
-        wrapped: Callable[..., None] = ask
+        wrapped: Callable[..., None] = call
         for option in (config_option, _data_option, _token_option, _url_option):
             wrapped = option(wrapped)
         return wrapped

@@ -1,0 +1,115 @@
+"""Client of /v1/executions: executions, their cancellation, and their results."""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from noonday.model.errors import ExecutionFailed, NoondayError
+from noonday.model.execution import FINAL
+from noonday.model.view import ExecutionPage, ExecutionView, JobView
+from noonday.sdk.methods import ApiMethods, Listing
+from noonday.sdk.payload import decoder_of
+from noonday.sdk.spec import Duration, seconds_of
+from noonday.sdk.transport import path_of
+
+FIRST_POLL_SEC = 0.05
+LAST_POLL_SEC = 1.0
+_ENDED = frozenset(state.name for state in FINAL)
+
+
+class ResultTimeout(NoondayError, TimeoutError):
+    """The timeout of `result()` passed. The execution continues."""
+
+    code = "result-timeout"
+
+
+class ExecutionMethods(ApiMethods):
+    """Methods of `Client` on executions."""
+
+    async def get_execution(self, execution_id: str) -> ExecutionView:
+        return await self._http.get(ExecutionView, path_of("executions", execution_id))
+
+    def list_executions(
+        self, job_id: str, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> Listing[ExecutionPage, ExecutionView]:
+        query = {"state": state, "limit": limit}
+        return self._list(
+            ExecutionPage, lambda page: page.executions, path_of("jobs", job_id, "executions"), query, cursor
+        )
+
+    async def cancel(self, execution_id: str) -> ExecutionView:
+        """Request cancellation: immediate if the execution has not started, else when its handler reacts."""
+        return await self._http.change(ExecutionView, "POST", path_of("executions", execution_id, "cancel"))
+
+    async def result(self, of: str | ExecutionView | JobView, timeout: Duration | None = None, type: Any = Any) -> Any:
+        """Wait for an execution to end, and return its handler's result as a value of `type`.
+
+        `of` is an execution, a job, or the id of either. A job stands for its latest execution; if it has none yet, the client
+        waits for the first. Raises ExecutionFailed if the execution did not succeed, and ResultTimeout after `timeout`.
+        """
+        seconds = None if timeout is None else seconds_of(timeout, "/timeout")
+        try:
+            async with asyncio.timeout(seconds):
+                ended = await self._ended(of)
+        except TimeoutError as late:
+            raise ResultTimeout(f"{_id_of(of)} has not ended within {seconds:g} s") from late
+        if ended.state != "SUCCEEDED":
+            raise _failure(ended)
+        return decoder_of(type, "result")(msgspec.json.encode(ended.result))
+
+    async def _ended(self, of: str | ExecutionView | JobView) -> ExecutionView:
+        waits = _poll_waits()
+        execution_id = await self._first_execution(_id_of(of), waits) if _is_job(of) else _id_of(of)
+        while True:
+            execution = await self.get_execution(execution_id)
+            if execution.state in _ENDED:
+                return execution
+            await self._http.sleep(next(waits))
+
+    async def _first_execution(self, job_id: str, waits: Iterator[float]) -> str:
+        while True:
+            job = await self._http.get(JobView, path_of("jobs", job_id))
+            if job.executions:
+                return job.executions[0].execution_id
+            if job.state in ("COMPLETED", "CANCELLED"):
+                raise ExecutionFailed(
+                    f"job {job_id} is {job.state} without an execution", job_id=job_id, state=job.state
+                )
+            await self._http.sleep(next(waits))
+
+
+def _poll_waits() -> Iterator[float]:
+    wait = FIRST_POLL_SEC
+    while True:
+        yield wait
+        wait = min(2 * wait, LAST_POLL_SEC)
+
+
+def _id_of(of: str | ExecutionView | JobView) -> str:
+    if isinstance(of, str):
+        return of
+    return of.job_id if isinstance(of, JobView) else of.execution_id
+
+
+def _is_job(of: str | ExecutionView | JobView) -> bool:
+    """Return whether `of` is a job. Ids of jobs are UUIDs of version 7, ids of executions of version 8."""
+    if not isinstance(of, str):
+        return isinstance(of, JobView)
+    try:
+        return uuid.UUID(of).version == 7
+    except ValueError:
+        return False
+
+
+def _failure(ended: ExecutionView) -> ExecutionFailed:
+    reason = f": {ended.error.type}: {ended.error.message}" if ended.error else ""
+    return ExecutionFailed(
+        f"execution {ended.execution_id} is {ended.state} after attempt {ended.attempt}{reason}",
+        execution_id=ended.execution_id,
+        state=ended.state,
+        attempt=ended.attempt,
+        error=msgspec.to_builtins(ended.error),
+    )
