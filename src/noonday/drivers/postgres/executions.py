@@ -24,20 +24,18 @@ from noonday.drivers.sql.named_sql import load
 from noonday.model.attempt import AttemptRecord
 from noonday.model.errors import StaleEpoch, StoreUnavailable
 from noonday.model.execution import Execution, Outcome, State
-from noonday.model.ids import ExecutionId, TenantId, WorkerId
+from noonday.model.ids import FIRST_ID, ExecutionId, TenantId, WorkerId, first_id_at
 from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.recording import Checkpoint, Settled
 from noonday.model.retention import Retention
-from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
+from noonday.model.usage import DAY_MS, KEPT_DAYS, Usage, together, usage_of, usage_rows
 from noonday.ports.executions import Executions
 from noonday.transitions.pruning import SCAN_FACTOR, PruneWalk
 from noonday.transitions.settling import Settlement, match_reports, split_successes, unreported
 from noonday.transitions.write_set import as_json
 
 SQL = load("noonday.drivers.postgres", "executions")
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
-DAY_MS = 86_400_000
 DAYS_AHEAD = 3
 PARTITIONS_EVERY_MS = 3_600_000
 
@@ -151,7 +149,7 @@ class PostgresExecutions(Executions):
     async def _prune_executions(self, states: Sequence[State], before_ms: int, limit: int) -> int:
         if before_ms <= 0:
             return 0
-        newest = _first_id_at(before_ms)
+        newest = first_id_at(before_ms)
         count: int = await self._database.value(SQL.drop_executions, newest, list(states), before_ms, limit)
         return count
 
@@ -159,7 +157,7 @@ class PostgresExecutions(Executions):
         self, exempt: Sequence[TenantId], states: Sequence[State], now_ms: int, age_ms: int, limit: int
     ) -> int:
         before_ms, name = now_ms - age_ms, ",".join(state.name for state in states)
-        bounds = (_first_id_at(before_ms), list(states), before_ms, limit)
+        bounds = (first_id_at(before_ms), list(states), before_ms, limit)
         row = await self._database.row(
             SQL.old_executions_except, *bounds, self._walk.mark_of(name), SCAN_FACTOR * limit, list(exempt)
         )
@@ -172,7 +170,7 @@ class PostgresExecutions(Executions):
         for tenant in self._walk.tenants_from_mark(policy.tenants):
             page = [row["id"] for row in await self._database.fetch(SQL.jobs_of, tenant, self._walk.job, limit)]
             before_ms = now_ms - policy.tenants[tenant]
-            bounds = (_first_id_at(before_ms), before_ms, limit - deleted)
+            bounds = (first_id_at(before_ms), before_ms, limit - deleted)
             old = await self._database.fetch(SQL.old_executions_of, page, *bounds)
             dropped = await self._drop([row["id"] for row in old])
             deleted, examined = deleted + dropped, examined + len(page)
@@ -300,11 +298,6 @@ class _Settle:
             ),
         )
         return first_reported or []
-
-
-def _first_id_at(ms: int) -> str:
-    time = f"{max(0, ms):012x}"
-    return f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
 
 
 def _by_age(policy: Retention) -> dict[int, list[State]]:
