@@ -45,11 +45,7 @@ Examples:
 @click.option("--until", type=instant, metavar="TIME", help="Only calls scheduled before this time. [default: now]")
 @click.option("--id", "replay_id", metavar="ID", help="Name of this replay. Nothing is sent twice under one name.")
 @click.option(
-    "--sample",
-    type=click.IntRange(0, 500),
-    default=0,
-    metavar="N",
-    help="Send N calls first and show their results.",
+    "--sample", type=click.IntRange(0, 500), default=0, metavar="N", help="Send N calls first and show their results."
 )
 @limit_options(
     rate="Calls per second.",

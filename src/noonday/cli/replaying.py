@@ -41,13 +41,7 @@ def limit_options(*, rate: str, failures: str, dry_run: str) -> Callable[[F], F]
                 metavar="N",
                 help=failures,
             ),
-            click.option(
-                "--rate",
-                type=click.FloatRange(0.01, 10_000),
-                default=50,
-                show_default=True,
-                help=rate,
-            ),
+            click.option("--rate", type=click.FloatRange(0.01, 10_000), default=50, show_default=True, help=rate),
         ):
             command = option(command)
         return command
