@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from noonday.model.errors import Flaw
+from noonday.model.errors import Flaw, pointer_to
 
 POINTER = "/payload/headers"
 MAX_HEADERS = 64
@@ -40,7 +40,7 @@ def flaws_of(headers: Mapping[str, str]) -> list[Flaw]:
     if len(headers) > MAX_HEADERS:
         return [Flaw(POINTER, f"must have at most {MAX_HEADERS} headers", len(headers))]
     flaws = [
-        Flaw(f"{POINTER}/{_escaped(name[:SHOWN])}", f"{name[:SHOWN]!r} {detail}")
+        Flaw(POINTER + pointer_to(name[:SHOWN]), f"{name[:SHOWN]!r} {detail}")
         for name, value in headers.items()
         if (detail := _flaw_of(name, value)) is not None
     ]
@@ -68,7 +68,3 @@ def _reserved(name: str) -> str | None:
     if name in _SET_BY_NOONDAY:
         return "is set by Noonday on every call"
     return next((reason for prefix, reason in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
