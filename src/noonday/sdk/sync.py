@@ -186,12 +186,16 @@ class paging(Generic[P, PageT, T]):
         return call
 
 
-class SyncTasks:
-    """`TasksClient` without `async`."""
+class _Resource(Generic[ClientT]):
+    """A part of the client, which shares its portal."""
 
-    def __init__(self, portal: Portal, client: TasksClient) -> None:
+    def __init__(self, portal: Portal, client: ClientT) -> None:
         self.portal = portal
         self.client = client
+
+
+class SyncTasks(_Resource[TasksClient]):
+    """`TasksClient` without `async`."""
 
     create = blocking(TasksClient.create)
     get = blocking(TasksClient.get)
@@ -213,12 +217,8 @@ class SyncTasks:
     archive_dead_where = blocking(TasksClient.archive_dead_where)
 
 
-class SyncAlerts:
+class SyncAlerts(_Resource[AlertsClient]):
     """`AlertsClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: AlertsClient) -> None:
-        self.portal = portal
-        self.client = client
 
     list = blocking(AlertsClient.list)
     get = blocking(AlertsClient.get)
@@ -226,12 +226,8 @@ class SyncAlerts:
     acknowledge_all = blocking(AlertsClient.acknowledge_all)
 
 
-class SyncAlertPreferences:
+class SyncAlertPreferences(_Resource[AlertPreferencesClient]):
     """`AlertPreferencesClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: AlertPreferencesClient) -> None:
-        self.portal = portal
-        self.client = client
 
     list = blocking(AlertPreferencesClient.list)
     get = blocking(AlertPreferencesClient.get)
@@ -240,24 +236,16 @@ class SyncAlertPreferences:
     test = blocking(AlertPreferencesClient.test)
 
 
-class SyncSecrets:
+class SyncSecrets(_Resource[SecretsClient]):
     """`SecretsClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: SecretsClient) -> None:
-        self.portal = portal
-        self.client = client
 
     make = blocking(SecretsClient.make)
     list = blocking(SecretsClient.list)
     end = blocking(SecretsClient.end)
 
 
-class SyncEndpoints:
+class SyncEndpoints(_Resource[EndpointsClient]):
     """`EndpointsClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: EndpointsClient) -> None:
-        self.portal = portal
-        self.client = client
 
     list = blocking(EndpointsClient.list)
     get = blocking(EndpointsClient.get)
