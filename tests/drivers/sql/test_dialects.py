@@ -8,7 +8,7 @@ import pytest
 from noonday.drivers.sql.named_sql import load
 
 SQLITE, POSTGRES = "noonday.drivers.sqlite", "noonday.drivers.postgres"
-NOT_STORES = {"__init__", "named_rows", "named_sql", "sessions"}
+NOT_STORES = {"__init__", "named_rows", "named_sql", "sessions", "store"}
 STORES = sorted(
     path.name.removesuffix(".py")
     for path in files("noonday.drivers.sql").iterdir()
