@@ -11,8 +11,7 @@ from noonday.cli.asking import asks
 from noonday.cli.finding import find_task
 from noonday.cli.group import Command
 from noonday.cli.instants import brief, instant, now
-from noonday.cli.progress import replaying
-from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
+from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options, replaying
 from noonday.cli.replaying_tasks import CallReplay, FoundCalls, WantedCalls, find_calls
 from noonday.cli.screen import done, json_option, patience, said, show, show_json, state
 from noonday.cli.tables import ListTable, facts

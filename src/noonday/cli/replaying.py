@@ -1,15 +1,18 @@
-"""Parts that replays of jobs and of calls share: options, name, rate limit and failure limit."""
+"""Parts that replays of jobs and of calls share: options, name, progress bar, rate limit and failure limit."""
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from noonday.cli.instants import exact
+from noonday.cli.screen import console
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.view import ExecutionView
 from noonday.ports.clock import Clock
@@ -69,6 +72,18 @@ def check_period(start_flag: str, start: datetime | None, end_flag: str, end: da
 def default_id(*filters: object) -> str:
     """Return the name of a replay that was given none. The same filters have the same name."""
     return blake2b("|".join(map(str, filters)).encode(), digest_size=6).hexdigest()
+
+
+@contextmanager
+def replaying(total: int) -> Iterator[Any]:
+    """Yield a function that takes the numbers of requested and failed items. Only a terminal shows the bar."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    screen = console(err=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("replaying", total=total)
+        yield lambda asked_for, failed: bar.update(
+            task, completed=asked_for, description=f"replaying, {failed} failed" if failed else "replaying"
+        )
 
 
 class Sent(Protocol):
