@@ -12,6 +12,7 @@ from noonday.drivers.postgres.write_sets import (
     STALE_CHECKPOINT,
     Versioned,
     checks_of,
+    columns_of,
     ids_in,
     inputs_for,
     payload_of,
@@ -36,6 +37,7 @@ from noonday.transitions.settling import Settlement, match_reports, split_succes
 from noonday.transitions.write_set import as_json
 
 SQL = load("noonday.drivers.postgres", "executions")
+ATTEMPT_COLUMNS = ("execution_id", "dispatch", "started_ms", "ended_ms", "attempt", "outcome", "details")
 DAYS_AHEAD = 3
 PARTITIONS_EVERY_MS = 3_600_000
 
@@ -93,17 +95,10 @@ class PostgresExecutions(Executions):
         )
 
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
-        kept = [report for report in reports if report.details is not None]
-        await self._database.fetch(
-            SQL.keep_attempts,
-            [report.execution_id for report in kept],
-            [report.dispatch for report in kept],
-            [report.started_ms for report in kept],
-            [report.ended_ms for report in kept],
-            [report.attempt for report in kept],
-            [report.outcome for report in kept],
-            [report.details for report in kept],
-        )
+        rows = [
+            tuple(getattr(report, name) for name in ATTEMPT_COLUMNS) for report in reports if report.details is not None
+        ]
+        await self._database.fetch(SQL.keep_attempts, *columns_of(rows, ATTEMPT_COLUMNS))
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
         rows = structs_of(AttemptRecord, await self._database.fetch(SQL.attempt_records, execution))
@@ -347,12 +342,9 @@ async def _register_handlers(session: Session, greetings: Sequence[Hello]) -> No
 
 async def _keep_progress(session: Session, signs: Sequence[Hello | Beat | Bye]) -> None:
     """Save progress. This follows settling, because a run may report progress in the batch in which it started."""
-    progress = [(*each, sign.worker_id) for sign in signs if isinstance(sign, Beat) for each in sign.progress]
-    if progress:
-        await session.execute(
-            SQL.keep_progress,
-            [execution for execution, _, _, _ in progress],
-            [dispatch for _, dispatch, _, _ in progress],
-            [worker for _, _, _, worker in progress],
-            [text for _, _, text, _ in progress],
-        )
+    beats = [sign for sign in signs if isinstance(sign, Beat)]
+    rows = [
+        (execution, dispatch, beat.worker_id, text) for beat in beats for execution, dispatch, text in beat.progress
+    ]
+    if rows:
+        await session.execute(SQL.keep_progress, *columns_of(rows, ("id", "dispatch", "worker", "progress")))

@@ -1,12 +1,12 @@
 """Lock and write jobs in PostgreSQL."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import asyncpg
 from msgspec.structs import astuple
 
-from noonday.drivers.postgres.write_sets import TRIES, payload_of, until_unchanged
+from noonday.drivers.postgres.write_sets import TRIES, columns_of, payload_of, until_unchanged
 from noonday.drivers.sql.jobs import JobWrites
 from noonday.drivers.sql.named_sql import load
 from noonday.drivers.sql.sessions import SqlSession, SqlSessions, Work
@@ -50,7 +50,7 @@ class PostgresJobWrites(JobWrites):
                 await session.raw.copy_records_to_table("jobs", records=rows, columns=JOB_COLUMNS)
                 await session.raw.copy_records_to_table("timeline", records=fires, columns=FIRE_COLUMNS)
             elif rows:
-                await session.execute(SQL.add_jobs, *_columns(rows, JOB_COLUMNS), *_columns(fires, FIRE_COLUMNS))
+                await session.execute(SQL.add_jobs, *columns_of(rows, JOB_COLUMNS), *columns_of(fires, FIRE_COLUMNS))
         except asyncpg.UniqueViolationError as error:
             if error.constraint_name != "jobs_unique_key":
                 raise
@@ -68,7 +68,3 @@ class PostgresJobWrites(JobWrites):
 
     async def lock_rows(self, session: SqlSession, ids: Sequence[str]) -> None:
         await session.value(SQL.lock_rows, list(ids))
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
