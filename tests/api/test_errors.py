@@ -7,7 +7,7 @@ import structlog
 from structlog.testing import capture_logs
 from structlog.types import EventDict
 
-from noonday.api.errors import INTERNAL_ERRORS, PROBLEM_TYPES, problem_of, reply_of, truncated
+from noonday.api.errors import PROBLEM_TYPES, problem_of, reply_of, truncated
 from noonday.model import errors
 from noonday.model.errors import Flaw, InvalidInput, NoondayError, NotFound, StoreFailed, StoreUnavailable
 from tests.api.asgi import Client
@@ -15,6 +15,23 @@ from tests.api.engine import Backstage
 
 JOB = {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "demo.echo"}}
 SOME_ID = "0190c1e2-0000-7000-8000-000000000000"
+INTERNAL_ERRORS = frozenset(
+    {
+        errors.AlreadyRunning,
+        errors.EngineStopped,
+        errors.Unavailable,
+        errors.IndexUnavailable,
+        errors.BusUnavailable,
+        errors.TokensUnavailable,
+        errors.LeasesUnavailable,
+        errors.BadKey,
+        errors.BadSettings,
+        errors.DoNotRetry,
+        errors.ExecutionFailed,
+        errors.MissingExtra,
+    }
+)
+"""Errors that no request can cause. The response to one of them is `internal-error`."""
 
 
 def test_every_model_error_has_a_problem_type_or_is_internal():

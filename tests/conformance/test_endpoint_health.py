@@ -131,7 +131,6 @@ async def test_what_has_failed_for_longer_than_it_may_is_hopeless(
     await fail(endpoints, NOW_MS, failures)
     now_ms = NOW_MS + round(days * DAY_MS)
     assert bool(await endpoints.failing_too_long(now_ms, 9)) is expected
-    assert (await health(endpoints)).has_failed_too_long(settings or EndpointSettings(), now_ms) is expected
 
 
 async def test_somebody_has_to_hear_of_an_endpoint_that_was_disabled(

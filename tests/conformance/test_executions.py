@@ -6,7 +6,7 @@ import pytest
 from noonday.intake import edits
 from noonday.model.change import Change
 from noonday.model.errors import StaleEpoch
-from noonday.model.execution import KEPT_DISPATCHES, Execution, Failure, Outcome, State, is_path
+from noonday.model.execution import KEPT_DISPATCHES, Execution, Failure, Outcome, State
 from noonday.model.firing import Fire, Kind
 from noonday.model.ids import TenantId, WorkerId, execution_id
 from noonday.model.job import Concurrency, Job, JobSpec, JobState, Overlap, Target
@@ -22,7 +22,7 @@ from noonday.ports.jobs import Jobs
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
 from noonday.ports.workload import Workload
-from tests.support.crank import GENERATION, Crank, moves_of
+from tests.support.crank import GENERATION, Crank, is_path, moves_of
 from tests.support.factories import (
     DAY,
     HANDLER,

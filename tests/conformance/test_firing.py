@@ -7,7 +7,7 @@ import pytest
 
 from noonday.model.batch import Batch, FireRequest, Owner
 from noonday.model.change import Change, NewExecution
-from noonday.model.execution import OPEN, Cause, Outcome, State, is_path
+from noonday.model.execution import OPEN, Cause, Outcome, State
 from noonday.model.firing import Decision, DecisionOutcome, Fire, FirePlan, Kind
 from noonday.model.ids import PARTITIONS, InstanceId, TenantId, execution_id, partition_of
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobType, Overlap, Priority, Target
@@ -19,7 +19,7 @@ from noonday.model.zones import tzdata_version
 from noonday.ports.firing import Firing
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
-from tests.support.crank import INSTANCE, Crank, moves_of
+from tests.support.crank import INSTANCE, Crank, is_path, moves_of
 from tests.support.drivers import LEAD_MS, execute
 from tests.support.factories import (
     DAY,

@@ -7,7 +7,7 @@ import pytest
 
 from noonday.model.change import Change, ChangeResult, NewExecution, NewJob
 from noonday.model.errors import Conflict, NotFound
-from noonday.model.execution import Cause, Outcome, State, is_path
+from noonday.model.execution import Cause, Outcome, State
 from noonday.model.firing import Decision, DecisionOutcome, Fire, Kind
 from noonday.model.ids import PARTITIONS, JobId, TenantId, execution_id
 from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
@@ -18,7 +18,7 @@ from noonday.ports.firing import Firing
 from noonday.ports.jobs import Jobs
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
-from tests.support.crank import Crank, first_fire, moves_of
+from tests.support.crank import Crank, first_fire, is_path, moves_of
 from tests.support.factories import (
     HOUR,
     MINUTE,

@@ -49,7 +49,7 @@ def test_replaced_words_do_not_come_back(pattern: str) -> None:
 
 
 def test_public_class_names_have_one_meaning() -> None:
-    """Drivers of one port name their classes after the driver, as in SqliteJobs and PostgresJobs.
+    """Drivers of one port name their classes after the driver, as in SqliteFiring and PostgresFiring.
 
     Problem is the wire type of errors. The API and the client define it each, because the client imports no server package.
     """

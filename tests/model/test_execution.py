@@ -16,10 +16,10 @@ from noonday.model.execution import (
     Verdict,
     hand_back_wait_ms,
     is_cancel,
-    is_path,
     judge,
 )
 from noonday.model.retry import Backoff, RetryPolicy, wait_ms
+from tests.support.crank import is_path
 
 POLICY = RetryPolicy(max_attempts=3, backoff=Backoff.FIXED, initial_delay_ms=1000)
 FAILURES = {

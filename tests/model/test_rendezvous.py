@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonday.model.errors import InvalidInput
 from noonday.model.ids import PARTITIONS, InstanceId
-from noonday.model.rendezvous import HEAVIEST, LIGHTEST, SETTLED_SEC, WEIGHT_STEP, owner_of, share_of, weight_of
+from noonday.model.rendezvous import HEAVIEST, LIGHTEST, SETTLED_SEC, WEIGHT_STEP, share_of, weight_of
 
 SLOTS = 64
 Members = Mapping[InstanceId, float]
@@ -21,7 +20,8 @@ loads = st.floats(0.0, 1.0)
 
 
 def owners(members: Members, slots: int = SLOTS) -> list[InstanceId]:
-    return [owner_of(slot, members) for slot in range(slots)]
+    owner = {slot: member for member in members for slot in share_of(member, members, slots)}
+    return [owner[slot] for slot in range(slots)]
 
 
 def fleet(size: int, weight: float = 1.0) -> dict[InstanceId, float]:
@@ -32,13 +32,6 @@ def fleet(size: int, weight: float = 1.0) -> dict[InstanceId, float]:
 def test_every_slot_has_exactly_one_owner(members: Members) -> None:
     shares = [share_of(member, members, SLOTS) for member in members]
     assert sorted(slot for share in shares for slot in share) == list(range(SLOTS))
-
-
-@given(groups, st.text(max_size=3))
-def test_the_share_of_a_member_is_what_it_owns(members: Members, salt: str) -> None:
-    for member in members:
-        owned = {slot for slot in range(SLOTS) if owner_of(slot, members, salt) == member}
-        assert share_of(member, members, SLOTS, salt) == owned
 
 
 @given(groups, st.randoms())
@@ -120,17 +113,6 @@ def test_where_nobody_has_a_weight_all_are_equal() -> None:
 def test_whoever_is_no_member_owns_nothing() -> None:
     assert share_of(InstanceId("stranger"), fleet(3), PARTITIONS) == frozenset()
     assert share_of(InstanceId("stranger"), {}, PARTITIONS) == frozenset()
-
-
-def test_without_members_there_is_no_owner() -> None:
-    with pytest.raises(InvalidInput):
-        owner_of(0, {})
-
-
-def test_another_salt_is_another_distribution() -> None:
-    assert share_of(InstanceId("i-1"), fleet(4), PARTITIONS) != share_of(
-        InstanceId("i-1"), fleet(4), PARTITIONS, "recorder"
-    )
 
 
 def test_the_distribution_is_part_of_the_protocol_and_never_changes() -> None:

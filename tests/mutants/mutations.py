@@ -125,7 +125,7 @@ MUTANTS = (
     _mutant(
         "tenant-filter-dropped",
         "tenancy",
-        query("drivers/sqlite/sql/jobs.sql", "job", "tenant = ?1 AND ", "?1 IS NOT NULL AND "),
+        query("drivers/sqlite/sql/jobs.sql", "snapshot", "tenant = ?1 AND ", "?1 IS NOT NULL AND "),
     ),
     _mutant("report-fence-off", "I6, I7", returning(SETTLING, "_is_current", "True"), kind="cut workers off"),
     _mutant(

@@ -12,13 +12,14 @@ from itertools import combinations, pairwise
 
 import msgspec
 
-from noonday.model.execution import TRANSITIONS, Cause, State, is_path
+from noonday.model.execution import TRANSITIONS, Cause, State
 from noonday.model.slots import is_of_ordering_key, of_key, of_ordering_key, slot_key
 from tests.simulation.excuses import excuse_for, forgotten, unharmed
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
 from tests.simulation.plans import check_plans, note_updates_by_key
 from tests.simulation.rows import SqliteRows, with_pruned
+from tests.support.crank import is_path
 
 
 def check_commit(conn: sqlite3.Connection) -> Iterator[str]:

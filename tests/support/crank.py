@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 
 from noonday.model.batch import FireRequest, FireResult, Owner
 from noonday.model.change import Change, ChangeResult, NewJob
-from noonday.model.execution import Execution, State
+from noonday.model.execution import TRANSITIONS, Execution, State
 from noonday.model.firing import Entry, Fire, plan_fire
 from noonday.model.ids import PARTITIONS, ExecutionId, InstanceId, JobId
 from noonday.model.job import Job, rule_of, spread_ms
@@ -111,6 +112,11 @@ def first_fire(job: Job, now_ms: int) -> Fire:
 def moves_of(execution: Execution) -> list[State]:
     """The states an execution has been in, in order."""
     return [State(move[0]) for move in json.loads(f"[{execution.transitions}]")]
+
+
+def is_path(states: Sequence[State]) -> bool:
+    """Whether each state legally follows the one before it."""
+    return all(after in TRANSITIONS[before] for before, after in pairwise(states))
 
 
 def _no_upsert(before: object, wanted: object) -> Change:

@@ -250,8 +250,8 @@ async def test_call_on_a_closed_reused_connection_is_not_resent(path: str) -> No
     assert receiver.paths == ["/status/200", path]
 
 
-async def test_call_beyond_the_host_limit_waits_before_sending() -> None:
-    async with Receiver() as receiver, WebhookClient(LOOPBACK, SystemClock(), limit_per_host=1) as client:
+async def test_call_beyond_the_limit_waits_before_sending() -> None:
+    async with Receiver() as receiver, WebhookClient(LOOPBACK, SystemClock(), limit=1) as client:
         first = asyncio.create_task(get(client, receiver.url("/slow-headers"), 1.0))
         second = asyncio.create_task(get(client, receiver.url("/slow-headers"), 0.5))
         kinds = [kind_of(await first), kind_of(await second)]

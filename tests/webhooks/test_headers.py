@@ -4,15 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noonday.model.errors import InvalidInput
 from noonday.model.redaction import REDACTED, redacted
-from noonday.webhooks.headers import check_headers, flaws_of
+from noonday.webhooks.headers import flaws_of
 
 
 def test_ordinary_headers_may_be_set() -> None:
-    check_headers(
-        {"Content-Type": "application/json", "Authorization": "Bearer abc", "X-Team": "a\tb", "Cookie": "a=b"}
-    )
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer abc", "X-Team": "a\tb", "Cookie": "a=b"}
+    assert not flaws_of(headers)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +44,7 @@ def test_ordinary_headers_may_be_set() -> None:
     ],
 )
 def test_reserved_or_invalid_header_name_is_refused(name: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        check_headers({name: "x", "X-Fine": "y"})
-    assert [flaw.pointer for flaw in caught.value.flaws] == [f"/payload/headers/{name}"]
+    assert [flaw.pointer for flaw in flaws_of({name: "x", "X-Fine": "y"})] == [f"/payload/headers/{name}"]
 
 
 @pytest.mark.parametrize("value", ["a\r\nHost: b", "a\nb", "a\rb", "a\0b", "a\x7fb", "é", "\u560a"])

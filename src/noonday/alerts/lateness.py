@@ -7,7 +7,7 @@ from noonday.intake.blockers import BlockedBy, Blocker, BlockerFinder, DueEntry,
 from noonday.model.alert import AlertKind, LateWork, Observation
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import text_of
-from noonday.model.pause import Pause
+from noonday.model.pause import is_paused
 from noonday.model.pool import NOTICES_POOL
 from noonday.model.slots import SlotKey, capped_by
 from noonday.ports.queries import QueryStore
@@ -68,12 +68,13 @@ class Lateness:
 
     async def _without_blocked(self, rows: list[LateWork]) -> list[LateWork]:
         """Drop the rows that a pause or a full cap blocks, with two queries for any number of rows."""
-        pauses = await self.settings_store.pauses()
+        pauses = {(pause.kind, pause.name) for pause in await self.settings_store.pauses()}
         full = await self._full({(row.tenant, row.pool) for row in rows})
         return [
             row
             for row in rows
-            if not is_paused(row, pauses) and (row.handed_out or full.isdisjoint(capped_by(row.tenant, row.pool)))
+            if not is_paused(pauses, row.tenant, row.pool)
+            and (row.handed_out or full.isdisjoint(capped_by(row.tenant, row.pool)))
         ]
 
     async def _full(self, users: Iterable[tuple[str, str]]) -> set[SlotKey]:
@@ -105,11 +106,6 @@ def oldest_of_each_job(late: Iterable[LateWork]) -> list[LateWork]:
         if row.job_id and row.pool != NOTICES_POOL:
             first.setdefault((row.tenant, row.job_id), row)
     return list(first.values())
-
-
-def is_paused(row: LateWork, pauses: Iterable[Pause]) -> bool:
-    names = {"TENANT": row.tenant, "POOL": row.pool}
-    return any(pause.kind == "ALL" or names.get(pause.kind) == pause.name for pause in pauses)
 
 
 def _dedup_key_of(row: LateWork) -> str:

@@ -1,6 +1,7 @@
 """Creation of the jobs that send notices."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -26,30 +27,19 @@ SYSTEM_SUBJECT = "noonday"
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(eq=False, kw_only=True)
 class NoticeJobs:
     """Creates notice jobs as the job service does, but without a quota: a tenant over its quota still gets its notices."""
 
-    def __init__(
-        self,
-        *,
-        jobs: Jobs,
-        settings_store: SettingsStore,
-        sender: ChangeSender,
-        pools: PoolService,
-        keyring: Keyring,
-        clock: Clock,
-        make_first_secret: Callable[[TenantId], Awaitable[None]],
-        new_id: Callable[[], JobId] = new_job_id,
-    ) -> None:
-        self._jobs = jobs
-        self._settings_store = settings_store
-        self._sender = sender
-        self._pools = pools
-        self._keyring = keyring
-        self._clock = clock
-        self._make_first_secret = make_first_secret
-        self._new_id = new_id
-        self._has_pool = False
+    jobs: Jobs
+    settings_store: SettingsStore
+    sender: ChangeSender
+    pools: PoolService
+    keyring: Keyring
+    clock: Clock
+    make_first_secret: Callable[[TenantId], Awaitable[None]]
+    new_id: Callable[[], JobId] = new_job_id
+    _has_pool: bool = False
 
     async def post(
         self,
@@ -64,19 +54,19 @@ class NoticeJobs:
         """
         await self._make_pool(tenant)
         if spec.target.endpoint is not None:
-            await self._make_first_secret(tenant)
-        now_ms = self._clock.now_ms()
+            await self.make_first_secret(tenant)
+        now_ms = self.clock.now_ms()
         job = self._job(tenant, spec, now_ms)
         new = NewJob(job, first_fire(job, now_ms))
         receipt = None if seal is None else (lambda found: seal(found[0].after.job.id if found[0] else job.id))
-        (existing,) = await self._jobs.add([new], upsert=_keep_existing, audit=audit, seal=receipt)
+        (existing,) = await self.jobs.add([new], upsert=_keep_existing, audit=audit, seal=receipt)
         if existing is not None:
             return existing.after.job.id
-        await self._sender.send_new([new], now_ms)
+        await self.sender.send_new([new], now_ms)
         return job.id
 
     def _job(self, tenant: TenantId, spec: JobSpec, now_ms: int) -> Job:
-        job_id = self._new_id()
+        job_id = self.new_id()
         return Job(
             id=job_id,
             tenant=tenant,
@@ -84,16 +74,16 @@ class NoticeJobs:
             state=JobState.ACTIVE,
             spec=msgspec.structs.replace(spec, payload=None),
             anchor_ms=anchor_of(spec, now_ms),
-            payload=self._keyring.seal(_encode(spec.payload), context_of(tenant, job_id)),
+            payload=self.keyring.seal(_encode(spec.payload), context_of(tenant, job_id)),
             created_ms=now_ms,
             updated_ms=now_ms,
         )
 
     async def _make_pool(self, tenant: TenantId) -> None:
         """Create the pool if it is missing, so that notices can wait there until a worker starts."""
-        if not self._has_pool and NOTICES_POOL not in await self._settings_store.pool_names():
+        if not self._has_pool and NOTICES_POOL not in await self.settings_store.pool_names():
             caller = Caller(tenant, SYSTEM_SUBJECT, frozenset())
-            await self._pools.put(caller, NOTICES_POOL, PoolSettings())
+            await self.pools.put(caller, NOTICES_POOL, PoolSettings())
         self._has_pool = True
 
 

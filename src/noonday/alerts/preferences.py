@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -10,21 +11,15 @@ from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.sealed_notices import SealedNotice, seal_notice
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.intake.audit import audit_entry
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.receipts import Receipts
 from noonday.model.alert import AlertKind
-from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.errors import Conflict, Flaw, InvalidInput, NotFound
 from noonday.model.ids import JobId, TenantId, is_id
 from noonday.model.job import instant_of, is_target_name
-from noonday.model.notice import (
-    ChannelType,
-    Digest,
-    Notice,
-    Preference,
-    Recipient,
-)
+from noonday.model.notice import ChannelType, Digest, Notice, Preference, Recipient
 from noonday.model.preference import PreferenceSpec, PreferenceView, SentNotice
 from noonday.model.receipt import Receipt
 from noonday.model.stored import StoredDecoder
@@ -63,26 +58,17 @@ class Seal:
         return seal_notice(notice, self._keyring)
 
 
+@dataclass(eq=False)
 class PreferenceService:
     """Commands and queries of alert preferences."""
 
-    def __init__(
-        self,
-        notices: Notices,
-        channels: Channels,
-        seal: Seal,
-        post: NoticeJobs,
-        receipts: Receipts,
-        clock: Clock,
-        bounds: CallBounds,
-    ) -> None:
-        self._notices = notices
-        self._channels = channels
-        self._seal = seal
-        self._post = post
-        self._receipts = receipts
-        self._clock = clock
-        self._bounds = bounds
+    _notices: Notices
+    _channels: Channels
+    _seal: Seal
+    _post: NoticeJobs
+    _receipts: Receipts
+    _clock: Clock
+    _bounds: CallBounds
 
     async def put(self, caller: Caller, name: str, spec: PreferenceSpec, idem: Idempotency | None) -> PreferenceView:
         """Create a preference, or replace the one with the same id.
@@ -97,7 +83,7 @@ class PreferenceService:
             now_ms = self._clock.now_ms()
             preference = self._preference(caller, name, spec, before.created_ms if before else now_ms, now_ms)
             view = self._view(preference)
-            audit = self._audit(caller, "alert-preference.put", name, {"channel": spec.channel.type.value})
+            audit = audit_entry(caller, "alert-preference.put", name, now_ms, {"channel": spec.channel.type.value})
             receipt = self._receipts.of(caller, idem, now_ms, view) if idem else None
             if not await self._notices.put_preference(preference, MOST, audit, receipt):
                 raise Conflict(f"the tenant has {MOST} alert preferences, the maximum; delete one", limit=MOST)
@@ -106,8 +92,9 @@ class PreferenceService:
     async def delete(self, caller: Caller, name: str, idem: Idempotency | None) -> None:
         """Delete a preference. Events collected for it are not sent. Raises NotFound."""
         async with self._receipts.once(caller, idem):
-            audit = self._audit(caller, "alert-preference.delete", name, {})
-            receipt = self._receipts.of(caller, idem, self._clock.now_ms(), None) if idem else None
+            now_ms = self._clock.now_ms()
+            audit = audit_entry(caller, "alert-preference.delete", name, now_ms)
+            receipt = self._receipts.of(caller, idem, now_ms, None) if idem else None
             if not await self._notices.delete_preference(caller.tenant, name, audit, receipt):
                 raise _missing(name)
 
@@ -123,7 +110,7 @@ class PreferenceService:
             self._check_channel_is_configured(to)
             now_ms = self._clock.now_ms()
             digest = Digest(f"test-{name}-{now_ms // TEST_EVERY_MS}", caller.tenant, name)
-            audit = self._audit(caller, "alert-preference.test", name, {"notice": digest.id})
+            audit = audit_entry(caller, "alert-preference.test", name, now_ms, {"notice": digest.id})
 
             def seal(job: JobId) -> Receipt:
                 assert idem is not None
@@ -204,9 +191,6 @@ class PreferenceService:
             created_at=instant_of(preference.created_ms),
             updated_at=instant_of(preference.updated_ms),
         )
-
-    def _audit(self, caller: Caller, action: str, target: str, detail: dict[str, object]) -> AuditEntry:
-        return AuditEntry(caller.tenant, self._clock.now_ms(), caller.subject, action, target, detail)
 
 
 def _flaws_of_filters(spec: PreferenceSpec) -> Iterator[Flaw]:

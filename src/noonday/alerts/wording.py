@@ -6,7 +6,7 @@ from typing import Any
 
 from noonday.model.alert import AlertKind
 from noonday.model.job import text_of
-from noonday.model.notice import Digest, DigestItem
+from noonday.model.notice import Digest, DigestItem, single_line
 
 SUBJECTS = 20
 """Jobs and endpoints that a notice describes; it only counts the others."""
@@ -100,7 +100,7 @@ def _section(lines: Sequence[DigestItem]) -> str:
     events = [_counts({line.kind: line.count for line in failures})] if failures else []
     if len(failures) < len(lines):
         events.append("recovered" if last.kind is AlertKind.RECOVERED else "recovered and failed again")
-    head = f"{_single_line(name_of(last))}: {', '.join(events)}"
+    head = f"{single_line(name_of(last))}: {', '.join(events)}"
     latest = max(failures, key=lambda line: line.last_ms) if failures else last
     return "\n".join([head, *(f"  {detail}" for detail in _details(latest, lines))])
 
@@ -109,8 +109,8 @@ def _details(line: DigestItem, lines: Sequence[DigestItem]) -> list[str]:
     first_ms, last_ms = min(each.first_ms for each in lines), max(each.last_ms for each in lines)
     span = text_of(first_ms) if first_ms == last_ms else f"{text_of(first_ms)} to {text_of(last_ms)}"
     fields = {"job": line.job_id, "execution": line.execution_id, "pool": line.pool, "endpoint": line.endpoint}
-    references = ", ".join(f"{label} {_single_line(value)}" for label, value in fields.items() if value)
-    return [detail for detail in (span, references, _single_line(line.message)) if detail]
+    references = ", ".join(f"{label} {single_line(value)}" for label, value in fields.items() if value)
+    return [detail for detail in (span, references, single_line(line.message)) if detail]
 
 
 def _entry(line: DigestItem) -> dict[str, Any]:
@@ -143,8 +143,3 @@ def _noun(kind: AlertKind, count: int) -> str:
 
 def _number(count: int) -> str:
     return f"{count:,}"
-
-
-def _single_line(text: str) -> str:
-    """Replace line breaks and control characters by blanks, so that no text can forge a line or control a terminal."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

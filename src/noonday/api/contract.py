@@ -10,7 +10,7 @@ from importlib.resources import files
 from noonday.api import contract_of_preferences, contract_of_tasks
 from noonday.api.cron_pattern import CRON
 from noonday.api.schemas import Schema, choice, constrain
-from noonday.model.job import YEAR_SEC, JobType
+from noonday.model.job import JOB_BOUNDS, YEAR_SEC, JobType, wire_name
 from noonday.model.retry import MAX_DELAY_MS
 from noonday.model.tenancy import IN_POOL_BOUNDS, POOL_BOUNDS, TENANT_BOUNDS
 
@@ -19,18 +19,8 @@ NAME = r"^[^\x00-\x1f\x7f]{1,200}$"
 # A margin inside the years 1971 to 9000, so that an offset cannot leave them.
 INSTANT = r"^(19[89][0-9]|[2-7][0-9]{3}|8[0-8][0-9]{2}|89[0-8][0-9])-"
 
-_CENTURY = 100 * YEAR_SEC
 _BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
-    "JobSpec": {
-        "delaySec": (0, _CENTURY),
-        "everySec": (1, _CENTURY),
-        "phaseSec": (0, _CENTURY),
-        "maxRuns": (1, 10**12),
-        "startDeadlineSec": (0, _CENTURY),
-        "spreadSec": (0, 86_400),
-        "timeoutSec": (0.001, 30 * 86_400),
-        "heartbeatTimeoutSec": (1, 30 * 86_400),
-    },
+    "JobSpec": {wire_name(field): bounds for field, bounds in JOB_BOUNDS.items()},
     "CatchUp": {"windowSec": (10, 10 * YEAR_SEC)},
     "Concurrency": {"limit": (1, 1_000_000)},
     "RetryPolicy": {

@@ -112,24 +112,6 @@ PROBLEM_TYPES: Mapping[type[NoondayError], ProblemType] = {
     NotReady: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Not ready", retry_after_sec=5),
 }
 
-INTERNAL_ERRORS = frozenset(
-    {
-        model.AlreadyRunning,
-        model.EngineStopped,
-        model.Unavailable,
-        model.IndexUnavailable,
-        model.BusUnavailable,
-        model.TokensUnavailable,
-        model.LeasesUnavailable,
-        model.BadKey,
-        model.BadSettings,
-        model.DoNotRetry,
-        model.ExecutionFailed,
-        model.MissingExtra,
-    }
-)
-"""Errors that no request can cause. The response to one of them is `internal-error`."""
-
 
 def reply_of(error: Exception, path: str, *, token_sent: bool = False) -> Reply:
     """Return the problem response to a request on `path` that raised `error`."""

@@ -11,6 +11,7 @@ from noonday.api.instants import DAY_MS, bounded_ms, require_order
 from noonday.api.query import Query
 from noonday.api.routing import JobIdInPath, PageSize, Route
 from noonday.model.filters import Instant
+from noonday.model.job import RequestBody
 from noonday.model.view import BackfillView, OccurrencePage
 
 InstantInQuery = Annotated[datetime, msgspec.Meta(tz=True, extra_json_schema={"pattern": INSTANT})]
@@ -22,9 +23,7 @@ class OccurrenceQuery(Query, frozen=True):
     limit: PageSize = 500
 
 
-class BackfillRequest(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class BackfillRequest(RequestBody, frozen=True, kw_only=True):
     """Past time range whose occurrences to run."""
 
     from_: Instant = msgspec.field(name="from")

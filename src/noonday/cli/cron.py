@@ -44,18 +44,8 @@ Examples:
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Time zone, such as Europe/Berlin.")
 @click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of times to show.")
 @click.option("--from", "from_", type=instant, help="Show times after this one. [default: now]")
-@choice_option(
-    "--gap",
-    Gap,
-    default="SHIFT",
-    help="Policy for a local time that the clocks skip. [default: SHIFT]",
-)
-@choice_option(
-    "--repeat",
-    Repeat,
-    default="FIRST",
-    help="Policy for a local time that occurs twice. [default: FIRST]",
-)
+@choice_option("--gap", Gap, default="SHIFT", help="Policy for a local time that the clocks skip. [default: SHIFT]")
+@choice_option("--repeat", Repeat, default="FIRST", help="Policy for a local time that occurs twice. [default: FIRST]")
 @json_option
 def cron(
     words: tuple[str, ...], tz: str, count: int, from_: datetime | None, gap: str, repeat: str, as_json: bool

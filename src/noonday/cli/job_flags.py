@@ -201,30 +201,14 @@ _OPTIONS = (
     click.option("--cron", metavar="EXPR", help="Run on a cron schedule of 5 fields, or 6 with seconds first."),
     click.option("--every", type=duration, help="Run repeatedly, at this interval."),
     click.option("--tz", metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin. [default: UTC]"),
-    choice_option(
-        "--gap",
-        Gap,
-        help="With --cron: policy for a local time that the clocks skip. [default: SHIFT]",
-    ),
-    choice_option(
-        "--repeat",
-        Repeat,
-        help="With --cron: policy for a local time that occurs twice. [default: FIRST]",
-    ),
+    choice_option("--gap", Gap, help="With --cron: policy for a local time that the clocks skip. [default: SHIFT]"),
+    choice_option("--repeat", Repeat, help="With --cron: policy for a local time that occurs twice. [default: FIRST]"),
     click.option("--phase", type=duration, help="With --every: offset from multiples of the interval since 1970."),
     click.option("--start", type=instant, help="Do not fire before this time."),
     click.option("--end", type=instant, help="Do not fire after this time."),
     click.option("--max-runs", type=int, help="Maximum number of executions."),
-    choice_option(
-        "--overlap",
-        Overlap,
-        help="Policy if the previous execution is still running. [default: ALLOW]",
-    ),
-    choice_option(
-        "--catch-up",
-        CatchUpPolicy,
-        help="Which missed occurrences to run. [default: LATEST]",
-    ),
+    choice_option("--overlap", Overlap, help="Policy if the previous execution is still running. [default: ALLOW]"),
+    choice_option("--catch-up", CatchUpPolicy, help="Which missed occurrences to run. [default: LATEST]"),
     click.option("--window", type=duration, help="Maximum age of missed occurrences to run. [default: 1d]"),
     click.option(
         "--while-paused/--not-while-paused", default=None, help="Also catch up on occurrences missed during a pause."
@@ -238,22 +222,14 @@ _OPTIONS = (
         metavar="KEY=LIMIT",
         help="Run at most LIMIT executions with this KEY at once; KEY=ordered runs them one at a time, in due order.",
     ),
-    choice_option(
-        "--priority",
-        Priority,
-        help="Priority within the tenant. [default: NORMAL]",
-    ),
+    choice_option("--priority", Priority, help="Priority within the tenant. [default: NORMAL]"),
     click.option("--timeout", type=duration, help="Maximum duration of an attempt. [default: 1h]"),
     click.option("--heartbeat-timeout", type=duration, help="Maximum time between heartbeats of the handler."),
     click.option("--tag", multiple=True, help="Tag for searching; repeatable."),
 )
 _RETRY_OPTIONS = (
     click.option("--max-attempts", type=int, help="Maximum number of attempts. [default: 5]"),
-    choice_option(
-        "--backoff",
-        Backoff,
-        help="How the delay between attempts grows. [default: LIST]",
-    ),
+    choice_option("--backoff", Backoff, help="How the delay between attempts grows. [default: LIST]"),
     click.option("--retry-delays", type=durations, metavar="A,B,..", help="LIST: the delays. [default: 30s,2m,10m,1h]"),
     click.option("--initial-delay", type=duration, help="EXPONENTIAL, FIXED: the first delay. [default: 30s]"),
     click.option("--multiplier", type=float, help="EXPONENTIAL: growth factor of the delay. [default: 2]"),

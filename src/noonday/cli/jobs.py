@@ -88,8 +88,7 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
         return show_json(made)
     for warning in made.warnings:
         console(err=True).print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    done(f"created {_label(made)}" + (f", fires {brief(made.next_fire_at)}" if made.next_fire_at else ""))
-    return None
+    return done(f"created {_label(made)}" + (f", fires {brief(made.next_fire_at)}" if made.next_fire_at else ""))
 
 
 @job.command("list")
@@ -181,8 +180,7 @@ def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_jso
     made = client.trigger(find_job(client, job_id), idempotency_key=idempotency_key)
     if as_json:
         return show_json(made)
-    done(f"triggered: execution {made.execution_id}")
-    return None
+    return done(f"triggered: execution {made.execution_id}")
 
 
 @job.command("executions")
@@ -306,8 +304,7 @@ def _report(changed: JobView, verb: str, as_json: bool) -> None:
     if as_json:
         return show_json(changed)
     following = f", next {brief(changed.next_fire_at)}" if changed.next_fire_at else ""
-    done(f"{verb} {_label(changed)}{following}")
-    return None
+    return done(f"{verb} {_label(changed)}{following}")
 
 
 def _span(one: OccurrenceView) -> str:

@@ -84,8 +84,7 @@ def set_(
         raise in_flags(refused) from refused
     if as_json:
         return show_json(changed)
-    done(f"set {changed.name}: {msgspec.json.encode(changed.settings).decode()}")
-    return None
+    return done(f"set {changed.name}: {msgspec.json.encode(changed.settings).decode()}")
 
 
 def _present(client: SyncClient, name: str) -> dict[str, Any]:

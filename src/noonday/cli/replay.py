@@ -9,8 +9,7 @@ from noonday.cli.client import TENANT, with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import instant, now
 from noonday.cli.needs import needs
-from noonday.cli.progress import replaying
-from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
+from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options, replaying
 from noonday.cli.screen import done, json_option, patience, show, show_json
 from noonday.cli.tables import facts
 from noonday.extras import Extra

@@ -11,8 +11,7 @@ from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import brief, instant, now
 from noonday.cli.lookup import find_task
-from noonday.cli.progress import replaying
-from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options
+from noonday.cli.replaying import check_id, check_period, confirm_unless, default_id, limit_options, replaying
 from noonday.cli.replaying_tasks import CallReplay, CallReplayRequest, FoundCalls, find_calls
 from noonday.cli.screen import cell_text, done, json_option, patience, show, show_json, state
 from noonday.cli.tables import ListTable, facts
@@ -45,11 +44,7 @@ Examples:
 @click.option("--until", type=instant, metavar="TIME", help="Only calls scheduled before this time. [default: now]")
 @click.option("--id", "replay_id", metavar="ID", help="Name of this replay. Nothing is sent twice under one name.")
 @click.option(
-    "--sample",
-    type=click.IntRange(0, 500),
-    default=0,
-    metavar="N",
-    help="Send N calls first and show their results.",
+    "--sample", type=click.IntRange(0, 500), default=0, metavar="N", help="Send N calls first and show their results."
 )
 @limit_options(
     rate="Calls per second.",

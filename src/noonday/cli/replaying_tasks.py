@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from noonday.cli.braking import LOOKED_AT, has_failed
-from noonday.cli.replaying import ReplayLimits, ReportProgress
+from noonday.cli.replaying import LOOKED_AT, ReplayLimits, ReportProgress, has_failed
 from noonday.model.errors import InvalidInput
 from noonday.model.tasks.wire import TaskCallView
 from noonday.model.url import read_url
@@ -108,17 +107,10 @@ async def find_calls(client: Client, wanted: CallReplayRequest) -> FoundCalls:
 
 
 async def _calls(client: Client, wanted: CallReplayRequest) -> AsyncIterator[TaskCallView]:
-    cursor = None
+    cursor, filters = None, msgspec.structs.asdict(wanted)
+    del filters["replay_id"]
     while True:
-        page = await client.tasks.find_executions(
-            status=wanted.status,
-            endpoint=wanted.endpoint,
-            task_id=wanted.task_id,
-            since=wanted.since,
-            until=wanted.until,
-            cursor=cursor,
-            limit=PAGE,
-        )
+        page = await client.tasks.find_executions(**filters, cursor=cursor, limit=PAGE)
         for call in page.executions:
             yield call
         cursor = page.next

@@ -17,27 +17,15 @@ from noonday.cli.tables import ListTable
 WIDE = 10_000
 """Width in columns if the output is not a terminal. The program that reads the output cuts the lines."""
 _STYLES = {
-    "SUCCEEDED": "green",
-    "ACTIVE": "green",
-    "SCHEDULED": "green",
-    "ALIVE": "green",
-    "FIRED": "green",
-    "RUNNING": "cyan",
-    "PLANNED": "dim",
-    "COMPLETED": "dim",
-    "CANCELLED": "dim",
-    "GONE": "dim",
-    "RECOVERED": "green",
-    "HEALTHY": "green",
-    "FAILING": "yellow",
-    "ACKNOWLEDGED": "dim",
-    "PENDING": "yellow",
-    "PAUSED": "yellow",
-    "DUE": "yellow",
-    "SKIPPED": "yellow",
-    "EXPIRED": "yellow",
-    "MISSED": "magenta",
-    "EDITED": "magenta",
+    state: style
+    for style, states in {
+        "green": ("SUCCEEDED", "ACTIVE", "SCHEDULED", "ALIVE", "FIRED", "RECOVERED", "HEALTHY"),
+        "cyan": ("RUNNING",),
+        "dim": ("PLANNED", "COMPLETED", "CANCELLED", "GONE", "ACKNOWLEDGED"),
+        "yellow": ("FAILING", "PENDING", "PAUSED", "DUE", "SKIPPED", "EXPIRED"),
+        "magenta": ("MISSED", "EDITED"),
+    }.items()
+    for state in states
 }
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -63,40 +63,12 @@ def explain(
         yield from _history(execution)
 
 
-def _fired(one: OccurrenceView) -> str:
-    return "FIRED."
-
-
 def _missed(one: OccurrenceView) -> str:
     missed = "these occurrences" if one.count > 1 else "this occurrence"
     return (
         f"MISSED: no scheduler was running at the time, and the catch-up policy of the job excludes {missed} "
         f"({one.reason}). To run missed occurrences: noonday job backfill"
     )
-
-
-def _skipped(one: OccurrenceView) -> str:
-    return f"SKIPPED: {one.reason}."
-
-
-def _paused(one: OccurrenceView) -> str:
-    return f"PAUSED: the job was paused ({one.reason})."
-
-
-def _expired(one: OccurrenceView) -> str:
-    return f"EXPIRED: it was too late to start ({one.reason})."
-
-
-def _edited(one: OccurrenceView) -> str:
-    return f"EDITED: the job was changed, and its new schedule does not include this time ({one.reason})."
-
-
-def _cancelled(one: OccurrenceView) -> str:
-    return f"CANCELLED: the job was cancelled before this time ({one.reason})."
-
-
-def _error(one: OccurrenceView) -> str:
-    return f"ERROR: the occurrence could not be fired ({one.reason})."
 
 
 def _due(one: OccurrenceView) -> str:
@@ -135,14 +107,16 @@ def _unknown(one: OccurrenceView) -> str:
 
 
 OUTCOMES: dict[str, Callable[[OccurrenceView], str]] = {
-    "FIRED": _fired,
+    "FIRED": lambda one: "FIRED.",
     "MISSED": _missed,
-    "SKIPPED": _skipped,
-    "PAUSED": _paused,
-    "EXPIRED": _expired,
-    "EDITED": _edited,
-    "CANCELLED": _cancelled,
-    "ERROR": _error,
+    "SKIPPED": lambda one: f"SKIPPED: {one.reason}.",
+    "PAUSED": lambda one: f"PAUSED: the job was paused ({one.reason}).",
+    "EXPIRED": lambda one: f"EXPIRED: it was too late to start ({one.reason}).",
+    "EDITED": lambda one: (
+        f"EDITED: the job was changed, and its new schedule does not include this time ({one.reason})."
+    ),
+    "CANCELLED": lambda one: f"CANCELLED: the job was cancelled before this time ({one.reason}).",
+    "ERROR": lambda one: f"ERROR: the occurrence could not be fired ({one.reason}).",
     "DUE": _due,
     "PLANNED": _planned,
 }

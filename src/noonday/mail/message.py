@@ -5,7 +5,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 
-from noonday.model.notice import Notice
+from noonday.model.notice import Notice, single_line
 
 
 def message_of(notice: Notice, sender: Address) -> EmailMessage:
@@ -13,7 +13,7 @@ def message_of(notice: Notice, sender: Address) -> EmailMessage:
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
     message["To"] = Address(addr_spec=notice.address)
-    message["Subject"] = _single_line(notice.subject)
+    message["Subject"] = single_line(notice.subject)
     message["Date"] = datetime.fromtimestamp(notice.at_ms / 1000, UTC)
     message["Message-ID"] = f"<notice.{notice.id}@{sender.domain}>"
     # These two headers suppress out-of-office replies.
@@ -21,8 +21,3 @@ def message_of(notice: Notice, sender: Address) -> EmailMessage:
     message["X-Auto-Response-Suppress"] = "All"
     message.set_content(notice.text)
     return message
-
-
-def _single_line(text: str) -> str:
-    """Replace line breaks and control characters by blanks: users choose job names, which must not add a header."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())

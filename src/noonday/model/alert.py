@@ -38,8 +38,6 @@ class AlertKind(StrEnum):
     """A job succeeded again. The kind of an event, never of an alert."""
 
 
-ENDED_BY_SUCCESS = frozenset({AlertKind.FAILED, AlertKind.EXHAUSTED, AlertKind.MISSED, AlertKind.SLOW})
-"""Kinds of alerts that recover when their job succeeds."""
 EACH_COUNTS = frozenset({AlertKind.EXHAUSTED, AlertKind.DISABLED})
 """Kinds of which each observation is an event, even if its alert is open already: digests count dead letters, and an endpoint
 that is disabled again was enabled in between."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from noonday.model.errors import Flaw, InvalidInput, MalformedBody, nearest
+from noonday.model.errors import Flaw, InvalidInput, MalformedBody, nearest, pointer_to
 
 Step = str | int
 
@@ -67,7 +67,7 @@ def flaw_of(error: msgspec.ValidationError, data: Any, expected: Any) -> Flaw:
     for pattern, explain in _EXPLAINED:
         if found := pattern.fullmatch(message):
             return explain(_Location(steps, _find(data, steps), _walk(expected, steps)), found[1])
-    return Flaw(_pointer(steps), message[:1].lower() + message[1:], _find(data, steps))
+    return Flaw(pointer_to(*steps), message[:1].lower() + message[1:], _find(data, steps))
 
 
 class _Location(NamedTuple):
@@ -80,22 +80,22 @@ def _unknown_field(at: _Location, name: str) -> Flaw:
     known = [field.encode_name for field in at.type.fields] if isinstance(at.type, inspect.StructType) else []
     value = at.value.get(name) if isinstance(at.value, dict) else None
     name = name[:LONGEST_NAME]
-    return Flaw(_pointer((*at.steps, name)), f"unknown field {name!r}", value, known, nearest(name, known))
+    return Flaw(pointer_to(*at.steps, name), f"unknown field {name!r}", value, known, nearest(name, known))
 
 
 def _missing_field(at: _Location, name: str) -> Flaw:
-    return Flaw(_pointer((*at.steps, name)), f"{name} is required")
+    return Flaw(pointer_to(*at.steps, name), f"{name} is required")
 
 
 def _bad_choice(at: _Location, _: str) -> Flaw:
     choices = _choices(at.type)
     likely = nearest(at.value[:LONGEST_NAME], map(str, choices)) if isinstance(at.value, str) else None
     detail = f"must be one of {', '.join(map(str, choices))}"
-    return Flaw(_pointer(at.steps), detail, at.value, choices, likely)
+    return Flaw(pointer_to(*at.steps), detail, at.value, choices, likely)
 
 
 def _bad_day(at: _Location, _: str) -> Flaw:
-    return Flaw(_pointer(at.steps), "must be a date (YYYY-MM-DD)", at.value, "a date such as 2030-01-31")
+    return Flaw(pointer_to(*at.steps), "must be a date (YYYY-MM-DD)", at.value, "a date such as 2030-01-31")
 
 
 _EXPLAINED = (
@@ -164,10 +164,6 @@ def _parse(message: str) -> tuple[str, tuple[Step, ...]]:
         return message, ()
     found = _STEP.findall(path.removesuffix("`"))
     return error, tuple(some or name or int(index) for some, name, index in found)
-
-
-def _pointer(steps: Sequence[Step]) -> str:
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _find(data: Any, steps: Sequence[Step]) -> Any:

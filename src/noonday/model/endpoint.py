@@ -91,13 +91,6 @@ class EndpointHealth(msgspec.Struct, frozen=True):
             return Condition.DISABLED
         return Condition.HEALTHY if self.failing_since_ms is None else Condition.FAILING
 
-    def has_failed_too_long(self, settings: EndpointSettings, now_ms: int) -> bool:
-        """Return whether the endpoint has failed for long enough to be disabled. The stores have the same rule in SQL."""
-        if self.failing_since_ms is None or self.disabled_ms is not None or not settings.disable_after_days:
-            return False
-        long_enough = now_ms - self.failing_since_ms >= settings.disable_after_days * DAY_MS
-        return long_enough and self.failures >= LEAST_FAILURES
-
 
 def flaw_of_endpoint(text: str) -> str | None:
     """Return what is wrong with an endpoint, or None. It is stored and logged, so it must be short and printable."""

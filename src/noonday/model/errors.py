@@ -24,6 +24,11 @@ class Flaw(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     nearest: str | None = None
 
 
+def pointer_to(*steps: str | int) -> str:
+    """Return the JSON pointer to a value: the names and indexes that lead to it."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
 class NoondayError(Exception):
     """The root of all errors. No other exception of Noonday crosses a package boundary."""
 

@@ -1,7 +1,6 @@
 """Executions: their states and legal transitions, the outcomes of dispatches, and the verdict on each outcome."""
 
 from enum import IntEnum
-from itertools import pairwise
 
 import msgspec
 
@@ -177,11 +176,6 @@ def judge(
     else:
         wait = snooze_ms if outcome is Outcome.SNOOZED else _RETURNED[outcome]
     return Verdict((*begun, State.PENDING), wait)
-
-
-def is_path(states: list[State]) -> bool:
-    """Return whether each state legally follows the one before it."""
-    return all(b in TRANSITIONS[a] for a, b in pairwise(states))
 
 
 class Execution(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from noonday.model.job import Dst, JobType, ms_of
+from noonday.model.job import Dst, JobType, RequestBody, ms_of
 
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -53,9 +53,7 @@ class CallFilter(msgspec.Struct, frozen=True):
     """Latest nominal time, exclusive."""
 
 
-class DeadFilter(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class DeadFilter(RequestBody, frozen=True, kw_only=True):
     """Filter of dead letters. All conditions must match; without conditions, all dead letters."""
 
     job_id: str | None = None
@@ -66,9 +64,7 @@ class DeadFilter(
     archived: bool = False
 
 
-class PreviewRequest(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class PreviewRequest(RequestBody, frozen=True, kw_only=True):
     """A schedule whose next times are shown, without creating a job."""
 
     type: JobType = JobType.CRON

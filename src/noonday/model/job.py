@@ -66,11 +66,11 @@ class JobState(IntEnum):
     CANCELLED = 2
 
 
-class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class RequestBody(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     pass
 
 
-class Target(_Wire, frozen=True):
+class Target(RequestBody, frozen=True):
     pool: str
     handler: str
     endpoint: (
@@ -80,25 +80,25 @@ class Target(_Wire, frozen=True):
     """Scheme, host and port that the handler calls. Secrets, limits and health are kept per endpoint."""
 
 
-class CatchUp(_Wire, frozen=True):
+class CatchUp(RequestBody, frozen=True):
     policy: CatchUpPolicy = CatchUpPolicy.LATEST
     window_sec: int = 86_400
     while_paused: bool = False
 
 
-class Dst(_Wire, frozen=True):
+class Dst(RequestBody, frozen=True):
     gap: Gap = Gap.SHIFT
     repeat: Repeat = Repeat.FIRST
 
 
-class Concurrency(_Wire, frozen=True):
+class Concurrency(RequestBody, frozen=True):
     key: str
     limit: int
     ordered: bool = False
     """Run one at a time, by due time. Each starts after the one before it has ended, retries included."""
 
 
-class JobSpec(_Wire, frozen=True, kw_only=True):
+class JobSpec(RequestBody, frozen=True, kw_only=True):
     """The definition of a job. The same type is used on the wire, in the SDK and in the store."""
 
     type: JobType
@@ -236,7 +236,7 @@ def _check_type(spec: JobSpec) -> list[Flaw]:
     flaws = []
     required = _REQUIRED.get(spec.type)
     if required and getattr(spec, required) is None:
-        flaws.append(Flaw(f"/{_wire(required)}", f"a job of type {spec.type} needs {_wire(required)}"))
+        flaws.append(Flaw(f"/{wire_name(required)}", f"a job of type {spec.type} needs {wire_name(required)}"))
     foreign = _FOREIGN[spec.type]
     if not foreign.apply_to(spec):
         flaws += [_misplaced(spec, name) for name in foreign.names if getattr(spec, name) != _DEFAULTS[name]]
@@ -248,9 +248,9 @@ def _check_type(spec: JobSpec) -> list[Flaw]:
 
 
 def _misplaced(spec: JobSpec, field: str) -> Flaw:
-    allowed = ", ".join(sorted(_wire(name) for name in _FIELDS_OF_TYPE[spec.type]))
-    detail = f"{_wire(field)} does not go with type {spec.type}, which takes {allowed}"
-    return Flaw(f"/{_wire(field)}", detail, msgspec.to_builtins(getattr(spec, field)))
+    allowed = ", ".join(sorted(wire_name(name) for name in _FIELDS_OF_TYPE[spec.type]))
+    detail = f"{wire_name(field)} does not go with type {spec.type}, which takes {allowed}"
+    return Flaw(f"/{wire_name(field)}", detail, msgspec.to_builtins(getattr(spec, field)))
 
 
 def _flaws_raised_by(function: Any, value: str) -> list[Flaw]:
@@ -303,9 +303,11 @@ def _check_times(spec: JobSpec, now_ms: int) -> list[Flaw]:
         if value is None:
             continue
         if value.tzinfo is None:
-            flaws.append(Flaw(f"/{_wire(field)}", "needs an offset, such as 2030-01-31T09:00:00Z", value.isoformat()))
+            flaws.append(
+                Flaw(f"/{wire_name(field)}", "needs an offset, such as 2030-01-31T09:00:00Z", value.isoformat())
+            )
         elif not datetime(1971, 1, 1, tzinfo=UTC) <= value <= datetime(9000, 1, 1, tzinfo=UTC):
-            flaws.append(Flaw(f"/{_wire(field)}", "must lie between the years 1971 and 9000", value.isoformat()))
+            flaws.append(Flaw(f"/{wire_name(field)}", "must lie between the years 1971 and 9000", value.isoformat()))
     if flaws:
         return flaws
     run_at = ms_of(spec.run_at)
@@ -318,29 +320,30 @@ def _check_times(spec: JobSpec, now_ms: int) -> list[Flaw]:
     return flaws
 
 
-_NUMBERS: tuple[tuple[str, float, float], ...] = (
-    ("delay_sec", 0, 100 * YEAR_SEC),
-    ("every_sec", 1, 100 * YEAR_SEC),
-    ("phase_sec", 0, 100 * YEAR_SEC),
-    ("max_runs", 1, 10**12),
-    ("start_deadline_sec", 0, 100 * YEAR_SEC),
-    ("spread_sec", 0, 86_400),
-    ("timeout_sec", 0.001, 30 * 86_400),
-    ("heartbeat_timeout_sec", 1, 30 * 86_400),
-)
+JOB_BOUNDS: dict[str, tuple[float, float]] = {
+    "delay_sec": (0, 100 * YEAR_SEC),
+    "every_sec": (1, 100 * YEAR_SEC),
+    "phase_sec": (0, 100 * YEAR_SEC),
+    "max_runs": (1, 10**12),
+    "start_deadline_sec": (0, 100 * YEAR_SEC),
+    "spread_sec": (0, 86_400),
+    "timeout_sec": (0.001, 30 * 86_400),
+    "heartbeat_timeout_sec": (1, 30 * 86_400),
+}
+"""The least and the greatest value of each number of a JobSpec, by field."""
 
 
-_NO_NUMBERS = _Defaults({*(name for name, _, _ in _NUMBERS), "catch_up", "concurrency"})
+_NO_NUMBERS = _Defaults({*JOB_BOUNDS, "catch_up", "concurrency"})
 
 
 def _check_numbers(spec: JobSpec) -> list[Flaw]:
     flaws: list[Flaw] = []
     if _NO_NUMBERS.apply_to(spec):
         return flaws
-    for field, low, high in _NUMBERS:
+    for field, (low, high) in JOB_BOUNDS.items():
         value = getattr(spec, field)
         if value is not None and not low <= value <= high:
-            flaws.append(Flaw(f"/{_wire(field)}", f"must be from {low:g} to {high:g}", value))
+            flaws.append(Flaw(f"/{wire_name(field)}", f"must be from {low:g} to {high:g}", value))
     if not 10 <= spec.catch_up.window_sec <= 10 * YEAR_SEC:
         flaws.append(Flaw("/catchUp/windowSec", "must be from 10 s to ten years", spec.catch_up.window_sec))
     if spec.concurrency and not 1 <= spec.concurrency.limit <= 1_000_000:
@@ -353,7 +356,8 @@ def _check_numbers(spec: JobSpec) -> list[Flaw]:
 
 
 @lru_cache
-def _wire(field: str) -> str:
+def wire_name(field: str) -> str:
+    """Return the name of a field of a JobSpec in JSON."""
     head, *rest = field.split("_")
     return head + "".join(word.capitalize() for word in rest)
 

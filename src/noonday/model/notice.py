@@ -142,6 +142,11 @@ class Notice(msgspec.Struct, frozen=True):
     at_ms: int
 
 
+def single_line(text: str) -> str:
+    """Replace line breaks and control characters by blanks, so that no text adds a header or a line or controls a terminal."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def select_events(events: Iterable[AlertEvent], preferences: Sequence[Preference]) -> list[SelectedEvent]:
     """Return each event once for each preference of its tenant that selects it."""
     by_tenant: dict[str, list[Preference]] = {}

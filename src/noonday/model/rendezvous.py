@@ -10,7 +10,6 @@ from math import inf, log
 
 import xxhash
 
-from noonday.model.errors import InvalidInput
 from noonday.model.ids import InstanceId
 
 LIGHTEST, HEAVIEST, WEIGHT_STEP = 0.5, 1.5, 0.25
@@ -19,20 +18,15 @@ SETTLED_SEC = 30.0
 """Minimum time between two changes of a weight."""
 
 
-def owner_of(slot: int, members: Mapping[InstanceId, float], salt: str = "") -> InstanceId:
-    """Return the member that owns a slot. Members of weight 0 own nothing, unless all have weight 0."""
-    if not members:
-        raise InvalidInput("there are no members: a slot needs at least one")
-    weights = _weights(members)
-    return max(weights, key=lambda member: weights[member] * _draw(slot, member, salt))
+def share_of(me: InstanceId, members: Mapping[InstanceId, float], slots: int) -> frozenset[int]:
+    """Return the slots of 0, 1, ... `slots` - 1 that `me` owns. Empty if it is not a member.
 
-
-def share_of(me: InstanceId, members: Mapping[InstanceId, float], slots: int, salt: str = "") -> frozenset[int]:
-    """Return the slots of 0, 1, ... `slots` - 1 that `me` owns. Empty if it is not a member."""
+    Members of weight 0 own nothing, unless all have weight 0.
+    """
     if me not in members:
         return frozenset()
     weights = _weights(members)
-    scores = [[weight * draw for draw in _draws(member, slots, salt)] for member, weight in weights.items()]
+    scores = [[weight * draw for draw in _draws(member, slots)] for member, weight in weights.items()]
     mine = list(weights).index(me)
     return frozenset(slot for slot, column in enumerate(zip(*scores, strict=True)) if column.index(max(column)) == mine)
 
@@ -56,12 +50,12 @@ def _weights(members: Mapping[InstanceId, float]) -> dict[InstanceId, float]:
 
 
 @lru_cache(maxsize=256)
-def _draws(member: InstanceId, slots: int, salt: str) -> tuple[float, ...]:
-    return tuple(_draw(slot, member, salt) for slot in range(slots))
+def _draws(member: InstanceId, slots: int) -> tuple[float, ...]:
+    return tuple(_draw(slot, member) for slot in range(slots))
 
 
-def _draw(slot: int, member: InstanceId, salt: str) -> float:
+def _draw(slot: int, member: InstanceId) -> float:
     """Return the score at weight 1. With this distribution, a member wins in proportion to its weight."""
-    digest = xxhash.xxh3_64_intdigest(f"{salt}|{slot}|{member}".encode())
+    digest = xxhash.xxh3_64_intdigest(f"|{slot}|{member}".encode())
     fraction = ((digest >> 12) + 0.5) / 2**52
     return -1.0 / log(fraction)

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from noonday.model.execution import Failure
-from noonday.model.job import JobSpec
+from noonday.model.job import JobSpec, RequestBody
 from noonday.model.retry import RetryPolicy
 
 
@@ -184,9 +184,7 @@ class HandlerView(_View, frozen=True, kw_only=True):
     doc: str | None = None
 
 
-class PoolSettings(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class PoolSettings(RequestBody, frozen=True, kw_only=True):
     """The body of `PUT /v1/pools/{name}`: defaults for the jobs of a pool, and its cap."""
 
     retry_policy: RetryPolicy | None = None
@@ -255,17 +253,13 @@ class AuditPage(Page, frozen=True, kw_only=True):
     entries: tuple[AuditView, ...]
 
 
-class TenantInPool(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class TenantInPool(RequestBody, frozen=True, kw_only=True):
     """The limits of a tenant in one pool."""
 
     max_running: int | None = None
 
 
-class TenantSettings(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class TenantSettings(RequestBody, frozen=True, kw_only=True):
     """The body of `PUT /v1/tenants/{id}`. It takes effect within seconds."""
 
     weight: int = 1
@@ -273,7 +267,7 @@ class TenantSettings(
     burst: int | None = None
     max_running: int | None = None
     """Maximum number of executions that are dispatched at once."""
-    pools: dict[str, TenantInPool] = {}
+    pools: dict[str, TenantInPool] = msgspec.field(default_factory=dict)
     max_jobs: int | None = None
     max_payload_bytes: int | None = None
     default_spread_sec: float | None = None

@@ -64,7 +64,7 @@ class Endpoints(ABC):
 
     @abstractmethod
     async def failing_too_long(self, now_ms: int, limit: int) -> list[EndpointRow]:
-        """Return the endpoints that have failed for longer than their settings allow (`EndpointHealth.has_failed_too_long`)."""
+        """Return the endpoints that have failed for `disable_after_days`, at least LEAST_FAILURES times, and are not disabled."""
 
     @abstractmethod
     async def disable(

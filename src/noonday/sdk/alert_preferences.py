@@ -7,14 +7,11 @@ import msgspec
 
 from noonday.model.preference import PreferenceSpec, PreferenceView, SentNotice
 from noonday.sdk.fields import filled
-from noonday.sdk.transport import Transport, path_of
+from noonday.sdk.transport import ClientPart, path_of
 
 
-class AlertPreferencesClient:
+class AlertPreferencesClient(ClientPart):
     """`client.alert_preferences`. Errors and retries are as in `Client`; every change has an Idempotency-Key."""
-
-    def __init__(self, http: Transport) -> None:
-        self._http = http
 
     async def list(self) -> Sequence[PreferenceView]:
         """Return all preferences, ordered by id."""

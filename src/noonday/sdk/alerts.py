@@ -4,14 +4,11 @@ from datetime import datetime
 
 from noonday.model.alert import AlertKind
 from noonday.model.alert_view import Acknowledged, AcknowledgeRequest, AlertList, AlertView
-from noonday.sdk.transport import Transport, path_of
+from noonday.sdk.transport import ClientPart, path_of
 
 
-class AlertsClient:
+class AlertsClient(ClientPart):
     """`client.alerts`. Errors and retries are as in `Client`; every change has an Idempotency-Key."""
-
-    def __init__(self, http: Transport) -> None:
-        self._http = http
 
     async def list(
         self,

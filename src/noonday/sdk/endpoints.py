@@ -6,17 +6,14 @@ from noonday.model.endpoint import EndpointSettings, endpoint_id
 from noonday.model.endpoint_view import EndpointPage, EndpointView
 from noonday.model.url import read_url
 from noonday.sdk.fields import filled
-from noonday.sdk.transport import Transport, path_of
+from noonday.sdk.transport import ClientPart, path_of
 
 
-class EndpointsClient:
+class EndpointsClient(ClientPart):
     """`client.endpoints`. An endpoint is given by its id, or by a URL with its scheme, host and port.
 
     Errors and retries are as in `Client`; every change has an Idempotency-Key.
     """
-
-    def __init__(self, http: Transport) -> None:
-        self._http = http
 
     async def list(self, *, cursor: str | None = None, limit: int | None = None) -> EndpointPage:
         """Return a page of the endpoints that were called or have settings, by name. `next` is the next `cursor`."""

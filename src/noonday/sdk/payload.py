@@ -15,7 +15,7 @@ from typing import Any, Never, NoReturn, Optional
 
 import msgspec
 
-from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.errors import Flaw, InvalidInput, pointer_to
 
 _UNTYPED = (inspect.Parameter.empty, Any, object)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -207,7 +207,7 @@ def _invalid_value(annotation: Any, what: str, raw: bytes, bad: msgspec.DecodeEr
     path = _PATH.search(str(bad))
     steps = _known_steps(path[1]) if path else []
     detail = f"the {what} is not a valid {_type_name(annotation)}: {bad}"
-    return InvalidInput.of(_pointer(what, *steps), detail, _value_at(raw, steps))
+    return InvalidInput.of(pointer_to(what, *steps), detail, _value_at(raw, steps))
 
 
 def _known_steps(path: str) -> list[str]:
@@ -225,10 +225,6 @@ def _value_at(raw: bytes, steps: list[str]) -> Any:
     for step in steps:
         value = value[int(step)] if isinstance(value, list) else value[step]
     return value
-
-
-def _pointer(*steps: str | int) -> str:
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _type_name(annotation: Any) -> str:
@@ -268,7 +264,7 @@ def _adapter(annotation: Any) -> Any:
 
 def _model_flaw(error: dict[str, Any], what: str) -> Flaw:
     value = None if isinstance(error["input"], bytes) else error["input"]  # bytes: the input is not JSON
-    return Flaw(_pointer(what, *error["loc"]), error["msg"], value)
+    return Flaw(pointer_to(what, *error["loc"]), error["msg"], value)
 
 
 def _model_json(value: Any) -> Any:

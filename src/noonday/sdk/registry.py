@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
@@ -89,7 +90,8 @@ class Registry:
         Handler and job have the same `name`. Declared jobs are created or updated when the application starts.
         """
         when = timing(at=None, delay=None, cron=expression, every=None, timezone=timezone)
-        return self._declare(name, pool, timeout, retry, process, when, payload, fields)
+        make = partial(_handler_of, name=name, pool=pool, timeout=timeout, retry=retry, process=process)
+        return self._declare(make, when, payload, fields)
 
     def every(
         self,
@@ -105,7 +107,8 @@ class Registry:
     ) -> Callable[[F], F]:
         """Like `cron`, for a job that runs every `seconds`, counted from the Unix epoch plus `phase_sec`."""
         when = timing(at=None, delay=None, cron=None, every=seconds, timezone=None)
-        return self._declare(name, pool, timeout, retry, process, when, payload, fields)
+        make = partial(_handler_of, name=name, pool=pool, timeout=timeout, retry=retry, process=process)
+        return self._declare(make, when, payload, fields)
 
     def include(self, other: "Registry") -> None:
         """Add all handlers and declared jobs of another registry. Raises Conflict, and adds none, if a name is taken."""
@@ -151,18 +154,10 @@ class Registry:
         return Client(url, token, timeout=timeout)
 
     def _declare(
-        self,
-        name: str | None,
-        pool: str,
-        timeout: Duration | None,
-        retry: RetryPolicy | None,
-        process: bool,
-        when: dict[str, Any],
-        payload: Any,
-        fields: DeclaredFields,
+        self, make: Callable[[F], Handler], when: dict[str, Any], payload: Any, fields: DeclaredFields
     ) -> Callable[[F], F]:
         def declare(function: F) -> F:
-            handler = _handler_of(function, name, pool, timeout, retry, process)
+            handler = make(function)
             self._add([handler], [_declaration(handler, when, payload, fields)])
             return function
 

@@ -7,14 +7,11 @@ import msgspec
 
 from noonday.model.secret import MadeSecret, NewSecret, SecretView
 from noonday.sdk.fields import filled
-from noonday.sdk.transport import Transport, path_of
+from noonday.sdk.transport import ClientPart, path_of
 
 
-class SecretsClient:
+class SecretsClient(ClientPart):
     """`client.secrets`. Errors and retries are as in `Client`; every change has an Idempotency-Key."""
-
-    def __init__(self, http: Transport) -> None:
-        self._http = http
 
     async def make(
         self, wanted: NewSecret | None = None, /, *, idempotency_key: str | None = None, **fields: Any

@@ -2,7 +2,7 @@
 
 import atexit
 import weakref
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from noonday.sdk.administration import AdministrationMethods
 from noonday.sdk.alert_preferences import AlertPreferencesClient
@@ -18,13 +18,19 @@ from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import Duration
 from noonday.sdk.tasks import TasksClient
 
+ClientT = TypeVar("ClientT")
 
-class SyncTasks:
-    """`TasksClient` without `async`."""
 
-    def __init__(self, portal: Portal, client: TasksClient) -> None:
+class _Resource(Generic[ClientT]):
+    """A part of the client, which shares its portal."""
+
+    def __init__(self, portal: Portal, client: ClientT) -> None:
         self.portal = portal
         self.client = client
+
+
+class SyncTasks(_Resource[TasksClient]):
+    """`TasksClient` without `async`."""
 
     create = blocking(TasksClient.create)
     get = blocking(TasksClient.get)
@@ -46,12 +52,8 @@ class SyncTasks:
     archive_dead_where = blocking(TasksClient.archive_dead_where)
 
 
-class SyncAlerts:
+class SyncAlerts(_Resource[AlertsClient]):
     """`AlertsClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: AlertsClient) -> None:
-        self.portal = portal
-        self.client = client
 
     list = blocking(AlertsClient.list)
     get = blocking(AlertsClient.get)
@@ -59,12 +61,8 @@ class SyncAlerts:
     acknowledge_all = blocking(AlertsClient.acknowledge_all)
 
 
-class SyncAlertPreferences:
+class SyncAlertPreferences(_Resource[AlertPreferencesClient]):
     """`AlertPreferencesClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: AlertPreferencesClient) -> None:
-        self.portal = portal
-        self.client = client
 
     list = blocking(AlertPreferencesClient.list)
     get = blocking(AlertPreferencesClient.get)
@@ -73,24 +71,16 @@ class SyncAlertPreferences:
     test = blocking(AlertPreferencesClient.test)
 
 
-class SyncSecrets:
+class SyncSecrets(_Resource[SecretsClient]):
     """`SecretsClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: SecretsClient) -> None:
-        self.portal = portal
-        self.client = client
 
     make = blocking(SecretsClient.make)
     list = blocking(SecretsClient.list)
     end = blocking(SecretsClient.end)
 
 
-class SyncEndpoints:
+class SyncEndpoints(_Resource[EndpointsClient]):
     """`EndpointsClient` without `async`."""
-
-    def __init__(self, portal: Portal, client: EndpointsClient) -> None:
-        self.portal = portal
-        self.client = client
 
     list = blocking(EndpointsClient.list)
     get = blocking(EndpointsClient.get)
@@ -99,15 +89,7 @@ class SyncEndpoints:
     disable = blocking(EndpointsClient.disable)
 
 
-class _SyncMethods:
-    """Blocking versions of methods of `Client`."""
-
-    def __init__(self, portal: Portal, client: Client) -> None:
-        self.portal = portal
-        self.client = client
-
-
-class SyncJobMethods(_SyncMethods):
+class SyncJobMethods(_Resource[Client]):
     """`JobMethods` without `async`."""
 
     create = blocking(JobMethods.create)
@@ -124,7 +106,7 @@ class SyncJobMethods(_SyncMethods):
     preview = blocking(JobMethods.preview)
 
 
-class SyncExecutionMethods(_SyncMethods):
+class SyncExecutionMethods(_Resource[Client]):
     """`ExecutionMethods` without `async`."""
 
     get_execution = blocking(ExecutionMethods.get_execution)
@@ -133,7 +115,7 @@ class SyncExecutionMethods(_SyncMethods):
     result = blocking(ExecutionMethods.result)
 
 
-class SyncDeadLetterMethods(_SyncMethods):
+class SyncDeadLetterMethods(_Resource[Client]):
     """`DeadLetterMethods` without `async`."""
 
     dead_letters = paging(DeadLetterMethods.dead_letters)
@@ -143,7 +125,7 @@ class SyncDeadLetterMethods(_SyncMethods):
     archive_dead_where = blocking(DeadLetterMethods.archive_dead_where)
 
 
-class SyncAdministrationMethods(_SyncMethods):
+class SyncAdministrationMethods(_Resource[Client]):
     """`AdministrationMethods` without `async`."""
 
     pools = blocking(AdministrationMethods.pools)
@@ -159,7 +141,7 @@ class SyncAdministrationMethods(_SyncMethods):
     health = blocking(AdministrationMethods.health)
 
 
-class SyncPauseMethods(_SyncMethods):
+class SyncPauseMethods(_Resource[Client]):
     """`PauseMethods` without `async`."""
 
     pauses = blocking(PauseMethods.pauses)

@@ -27,14 +27,11 @@ from noonday.model.tasks.wire import (
 )
 from noonday.model.view import BulkView
 from noonday.sdk.fields import filled
-from noonday.sdk.transport import Transport, path_of
+from noonday.sdk.transport import ClientPart, path_of
 
 
-class TasksClient:
+class TasksClient(ClientPart):
     """`client.tasks`. Errors and retries are as in `Client`; every change has an Idempotency-Key."""
-
-    def __init__(self, http: Transport) -> None:
-        self._http = http
 
     async def create(
         self, spec: TaskSpec | None = None, /, *, idempotency_key: str | None = None, **fields: Any

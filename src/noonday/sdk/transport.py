@@ -131,6 +131,13 @@ def _broken() -> tuple[type[Exception], type[Exception]]:
     return aiohttp.ClientConnectionError, aiohttp.ClientPayloadError
 
 
+class ClientPart:
+    """The requests of one kind of resource, over the connections of a client."""
+
+    def __init__(self, http: Transport) -> None:
+        self._http = http
+
+
 def path_of(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 

@@ -97,23 +97,19 @@ _TIME = r"(?P<time>[0-9]{1,2}:[0-9]{2}(?: ?[ap]m)?|[0-9]{1,2} ?[ap]m|noon|midnig
 _AT = rf"(?: (?:at )?{_TIME})"
 _AND = r"(?: ?, ?(?:and )?| and )"
 _WEEKDAYS = {
-    "sun": 0,
-    "sunday": 0,
-    "mon": 1,
-    "monday": 1,
-    "tue": 2,
-    "tues": 2,
-    "tuesday": 2,
-    "wed": 3,
-    "wednesday": 3,
-    "thu": 4,
-    "thur": 4,
-    "thurs": 4,
-    "thursday": 4,
-    "fri": 5,
-    "friday": 5,
-    "sat": 6,
-    "saturday": 6,
+    name: number
+    for number, names in enumerate(
+        (
+            ("sun", "sunday"),
+            ("mon", "monday"),
+            ("tue", "tues", "tuesday"),
+            ("wed", "wednesday"),
+            ("thu", "thur", "thurs", "thursday"),
+            ("fri", "friday"),
+            ("sat", "saturday"),
+        )
+    )
+    for name in names
 }
 _WEEKDAY = rf"(?:{'|'.join(_WEEKDAYS)})s?"
 _WEEKDAY_LIST = rf"(?P<weekdays>weekdays?|weekends?|{_WEEKDAY}(?:{_AND}{_WEEKDAY})*)"

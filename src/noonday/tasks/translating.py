@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import fields, replace
 
-from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput
+from noonday.model.errors import BadKey, Conflict, Flaw, InvalidInput, pointer_to
 from noonday.model.job import Concurrency, JobSpec, JobType, Overlap, Target, check
 from noonday.model.redaction import REDACTED
 from noonday.model.retry import Backoff, RetryPolicy
@@ -158,8 +158,7 @@ def _endpoint_of(call: TaskPayload, bounds: CallBounds) -> tuple[str | None, lis
 
 
 def _not_a_value(name: str) -> Flaw:
-    pointer = f"{HEADERS}/{name.replace('~', '~0').replace('/', '~1')}"
-    return Flaw(pointer, f"set the value of header {name!r}: the redaction mark cannot be sent")
+    return Flaw(HEADERS + pointer_to(name), f"set the value of header {name!r}: the redaction mark cannot be sent")
 
 
 def _with_stored_values(new: TaskPayload, present: TaskPayload, bounds: CallBounds) -> TaskPayload:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from noonday.intake.presenters import state_of
 from noonday.model.attempt import AttemptRecord
@@ -89,7 +90,7 @@ def execution_view(execution: ExecutionView) -> TaskExecutionView:
 def call_view(call: KnownCall, execution: ExecutionView, url: str | None) -> TaskCallView:
     """Build the view of a call. `url` is None if the task's definition is deleted."""
     return TaskCallView(
-        **fields_of(execution_view(execution)),
+        **asdict(execution_view(execution)),
         task_name=execution.job_name,
         webhook_url=url,
         resolved_by=resolved_by(call),
@@ -98,11 +99,7 @@ def call_view(call: KnownCall, execution: ExecutionView, url: str | None) -> Tas
 
 
 def resent_view(execution: ExecutionView, *, with_present_payload: bool) -> ResentView:
-    return ResentView(**fields_of(execution_view(execution)), with_present_payload=with_present_payload)
-
-
-def fields_of(view: Struct) -> dict[str, Any]:
-    return {name: getattr(view, name) for name in view.__struct_fields__}
+    return ResentView(**asdict(execution_view(execution)), with_present_payload=with_present_payload)
 
 
 def dead_view(call: KnownCall, name: str | None, url: str | None) -> TaskDeadLetterView:

@@ -110,7 +110,6 @@ class WebhookClient:
         clock: Clock,
         *,
         limit: int = 10_000,
-        limit_per_host: int = 0,
         resolver: AbstractResolver | None = None,
         ca_file: Path | None = None,
         dns_kept_sec: int = 10,
@@ -118,8 +117,8 @@ class WebhookClient:
     ) -> None:
         """Create a client.
 
-        `limit` is the maximum number of calls in flight, `limit_per_host` the maximum number of a tenant's connections to
-        one host; 0 is no limit. Time spent waiting for either counts towards the timeout of the call.
+        `limit` is the maximum number of calls in flight; 0 is no limit. Time spent waiting for it counts towards the timeout
+        of the call.
         """
         self._clock = clock
         self._max_body = max_body
@@ -131,7 +130,6 @@ class WebhookClient:
                 networks,
                 self._resolver,
                 limit=limit,
-                limit_per_host=limit_per_host,
                 tls=tls,
                 dns_kept_sec=dns_kept_sec,
             )

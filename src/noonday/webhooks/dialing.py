@@ -107,22 +107,20 @@ def open_session(
     resolver: AbstractResolver,
     *,
     limit: int = 10_000,
-    limit_per_host: int = 0,
     tls: ssl.SSLContext,
     dns_kept_sec: int = DNS_KEPT_SEC,
 ) -> ClientSession:
     """Open a session that dials only allowed addresses, for all calls of one tenant on the running loop.
 
     It follows no redirects by default, uses no proxy, keeps no cookies, resends nothing, and has no timeouts.
-    `limit` and `limit_per_host` limit the open connections (0 is no limit); calls beyond them wait. `dns_kept_sec` is how
-    long a DNS result is cached (0 disables caching). Closing the session leaves `resolver` open.
+    `limit` is the maximum number of open connections (0 is no limit); calls beyond it wait. `dns_kept_sec` is how long a DNS
+    result is cached (0 disables caching). Closing the session leaves `resolver` open.
     """
     connector = BoundedConnector(
         resolver=_CheckingResolver(networks, resolver),
         socket_factory=_checking_socket_factory(networks),
         ssl=tls,
         limit=limit,
-        limit_per_host=limit_per_host,
         use_dns_cache=dns_kept_sec > 0,
         ttl_dns_cache=dns_kept_sec or None,
         keepalive_timeout=IDLE_SEC,

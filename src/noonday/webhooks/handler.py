@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,29 +27,18 @@ CLOSE_SEC = 0.5
 """Time that closing waits for the event loop of the handlers, in seconds."""
 
 
+@dataclass(eq=False)
 class WebhookHandler:
     """Calls webhooks on the event loop of the handlers."""
 
-    def __init__(
-        self,
-        keyring: Keyring,
-        clock: Clock,
-        *,
-        user_agent: str = "noonday",
-        allow_networks: Sequence[str] = (),
-        connections: int = 10_000,
-        ca_file: Path | None = None,
-        max_timeout_sec: float = MAX_TIMEOUT_SEC,
-    ) -> None:
-        self._keyring = keyring
-        self._clock = clock
-        self._user_agent = user_agent
-        self._allow_networks = allow_networks
-        self._connections = connections
-        self._ca_file = ca_file
-        self._max_timeout_sec = max_timeout_sec
-        self._sender: WebhookSender | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+    keyring: Keyring
+    clock: Clock
+    user_agent: str = field(default="noonday", kw_only=True)
+    allow_networks: Sequence[str] = field(default=(), kw_only=True)
+    ca_file: Path | None = field(default=None, kw_only=True)
+    max_timeout_sec: float = field(default=MAX_TIMEOUT_SEC, kw_only=True)
+    _sender: "WebhookSender | None" = field(default=None, init=False)
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
 
     def handler(self) -> Handler:
         doc = "Calls a webhook. /v1/tasks creates its jobs."
@@ -78,9 +68,9 @@ class WebhookHandler:
             from noonday.webhooks.sending import WebhookSender
 
             self._loop = asyncio.get_running_loop()
-            networks = Networks(self._allow_networks)
-            client = WebhookClient(networks, self._clock, limit=self._connections, ca_file=self._ca_file)
-            self._sender = WebhookSender(client, self._keyring, self._user_agent, self._max_timeout_sec)
+            networks = Networks(self.allow_networks)
+            client = WebhookClient(networks, self.clock, ca_file=self.ca_file)
+            self._sender = WebhookSender(client, self.keyring, self.user_agent, self.max_timeout_sec)
         return self._sender
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.errors import Flaw, pointer_to
 
 POINTER = "/payload/headers"
 MAX_HEADERS = 64
@@ -35,25 +35,18 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
-def check_headers(headers: Mapping[str, str], pointer: str = POINTER) -> None:
-    """Raise InvalidInput with every flaw of a user's headers."""
-    flaws = flaws_of(headers, pointer)
-    if flaws:
-        raise InvalidInput("invalid headers: " + "; ".join(flaw.detail for flaw in flaws), flaws)
-
-
-def flaws_of(headers: Mapping[str, str], pointer: str = POINTER) -> list[Flaw]:
+def flaws_of(headers: Mapping[str, str]) -> list[Flaw]:
     """Return the flaws of a user's headers. A flaw never contains a header's value, which may be a secret."""
     if len(headers) > MAX_HEADERS:
-        return [Flaw(pointer, f"must have at most {MAX_HEADERS} headers", len(headers))]
+        return [Flaw(POINTER, f"must have at most {MAX_HEADERS} headers", len(headers))]
     flaws = [
-        Flaw(f"{pointer}/{_escaped(name[:SHOWN])}", f"{name[:SHOWN]!r} {detail}")
+        Flaw(POINTER + pointer_to(name[:SHOWN]), f"{name[:SHOWN]!r} {detail}")
         for name, value in headers.items()
         if (detail := _flaw_of(name, value)) is not None
     ]
     size = sum(len(name) + len(value) for name, value in headers.items())
     if size > MAX_BYTES:
-        flaws.append(Flaw(pointer, f"must have at most {MAX_BYTES} characters in all headers", size))
+        flaws.append(Flaw(POINTER, f"must have at most {MAX_BYTES} characters in all headers", size))
     return flaws
 
 
@@ -75,7 +68,3 @@ def _reserved(name: str) -> str | None:
     if name in _SET_BY_NOONDAY:
         return "is set by Noonday on every call"
     return next((reason for prefix, reason in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import hashlib
 import os
 import platform
 import shutil
@@ -14,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -23,6 +21,7 @@ from noonday.cli.server.keys import keyring_of
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.crypto.tokens import secret_file
+from noonday.drivers.sqlite.migrations import all_migrations, checksum_of
 from noonday.model.errors import BadKey, NoondayError
 from noonday.model.job import instant_of
 from noonday.model.zones import tzdata_version
@@ -133,7 +132,7 @@ def check_integrity(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_migrations(context: CheckContext) -> Iterator[Finding]:
-    expected = _migrations()
+    expected = {name: checksum_of(text) for name, text in all_migrations().items()}
     for conn in _open_file(context):
         applied = dict(conn.execute("SELECT name, checksum FROM migrations").fetchall())
         newer = sorted(set(applied) - set(expected))
@@ -151,11 +150,6 @@ def check_migrations(context: CheckContext) -> Iterator[Finding]:
             yield Finding(Level.WARN, "migrations", f"{len(missing)} not applied: {', '.join(missing)}", fix)
         else:
             yield Finding(Level.OK, "migrations", f"up to date ({len(expected)})")
-
-
-def _migrations() -> dict[str, str]:
-    paths = [path for path in files("noonday.drivers.sqlite.migrations").iterdir() if path.name.endswith(".sql")]
-    return {path.name: hashlib.sha256(path.read_text("utf-8").encode()).hexdigest() for path in paths}
 
 
 def check_private_files(context: CheckContext) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
+from dataclasses import replace
 from uuid import uuid4
 
 import msgspec
@@ -13,7 +13,7 @@ from noonday.drivers.etcd.leases import EtcdLeases
 from noonday.drivers.redis.leases import RedisLeases
 from noonday.model.errors import BadSettings, LeasesUnavailable
 from noonday.model.ids import InstanceId
-from noonday.wiring.cluster.servers import leases_of, redis_connection
+from noonday.wiring.cluster.servers import etcd_options, leases_of, redis_connection
 from noonday.wiring.settings import Settings
 
 OLDEST = (3, 4)
@@ -104,11 +104,7 @@ def _endpoints(settings: Settings) -> list[str]:
 
 
 def _options(settings: Settings) -> EtcdOptions:
-    etcd = settings.etcd
-    ca_file, cert_file, key_file = (
-        Path(name) if name else None for name in (etcd.ca_file, etcd.cert_file, etcd.key_file)
-    )
-    return EtcdOptions(ca_file, cert_file, key_file, etcd.user or "", etcd.password or "", timeout_sec=3.0)
+    return replace(etcd_options(settings), timeout_sec=3.0)
 
 
 def _is_down(detail: str) -> bool:

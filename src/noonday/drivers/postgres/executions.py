@@ -12,6 +12,7 @@ from noonday.drivers.postgres.write_sets import (
     STALE_CHECKPOINT,
     Versioned,
     checks_of,
+    columns_of,
     ids_in,
     inputs_for,
     payload_of,
@@ -24,20 +25,19 @@ from noonday.drivers.sql.named_sql import load
 from noonday.model.attempt import AttemptRecord
 from noonday.model.errors import StaleEpoch, StoreUnavailable
 from noonday.model.execution import Execution, Outcome, State
-from noonday.model.ids import ExecutionId, TenantId, WorkerId
+from noonday.model.ids import FIRST_ID, ExecutionId, TenantId, WorkerId, first_id_at
 from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.recording import Checkpoint, SettleResult
 from noonday.model.retention import Retention
-from noonday.model.usage import KEPT_DAYS, Usage, together, usage_of, usage_rows
+from noonday.model.usage import DAY_MS, KEPT_DAYS, Usage, together, usage_of, usage_rows
 from noonday.ports.executions import Executions
 from noonday.transitions.pruning import SCAN_FACTOR, PruneWalk
 from noonday.transitions.settling import Settlement, match_reports, split_successes, unreported
 from noonday.transitions.write_set import as_json
 
 SQL = load("noonday.drivers.postgres", "executions")
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
-DAY_MS = 86_400_000
+ATTEMPT_COLUMNS = ("execution_id", "dispatch", "started_ms", "ended_ms", "attempt", "outcome", "details")
 DAYS_AHEAD = 3
 PARTITIONS_EVERY_MS = 3_600_000
 
@@ -95,17 +95,10 @@ class PostgresExecutions(Executions):
         )
 
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
-        kept = [report for report in reports if report.details is not None]
-        await self._database.fetch(
-            SQL.keep_attempts,
-            [report.execution_id for report in kept],
-            [report.dispatch for report in kept],
-            [report.started_ms for report in kept],
-            [report.ended_ms for report in kept],
-            [report.attempt for report in kept],
-            [report.outcome for report in kept],
-            [report.details for report in kept],
-        )
+        rows = [
+            tuple(getattr(report, name) for name in ATTEMPT_COLUMNS) for report in reports if report.details is not None
+        ]
+        await self._database.fetch(SQL.keep_attempts, *columns_of(rows, ATTEMPT_COLUMNS))
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
         rows = structs_of(AttemptRecord, await self._database.fetch(SQL.attempt_records, execution))
@@ -151,7 +144,7 @@ class PostgresExecutions(Executions):
     async def _prune_executions(self, states: Sequence[State], before_ms: int, limit: int) -> int:
         if before_ms <= 0:
             return 0
-        newest = _first_id_at(before_ms)
+        newest = first_id_at(before_ms)
         count: int = await self._database.value(SQL.drop_executions, newest, list(states), before_ms, limit)
         return count
 
@@ -159,7 +152,7 @@ class PostgresExecutions(Executions):
         self, exempt: Sequence[TenantId], states: Sequence[State], now_ms: int, age_ms: int, limit: int
     ) -> int:
         before_ms, name = now_ms - age_ms, ",".join(state.name for state in states)
-        bounds = (_first_id_at(before_ms), list(states), before_ms, limit)
+        bounds = (first_id_at(before_ms), list(states), before_ms, limit)
         row = await self._database.row(
             SQL.old_executions_except, *bounds, self._walk.mark_of(name), SCAN_FACTOR * limit, list(exempt)
         )
@@ -172,7 +165,7 @@ class PostgresExecutions(Executions):
         for tenant in self._walk.tenants_from_mark(policy.tenants):
             page = [row["id"] for row in await self._database.fetch(SQL.jobs_of, tenant, self._walk.job, limit)]
             before_ms = now_ms - policy.tenants[tenant]
-            bounds = (_first_id_at(before_ms), before_ms, limit - deleted)
+            bounds = (first_id_at(before_ms), before_ms, limit - deleted)
             old = await self._database.fetch(SQL.old_executions_of, page, *bounds)
             dropped = await self._drop([row["id"] for row in old])
             deleted, examined = deleted + dropped, examined + len(page)
@@ -302,11 +295,6 @@ class _Settle:
         return first_reported or []
 
 
-def _first_id_at(ms: int) -> str:
-    time = f"{max(0, ms):012x}"
-    return f"{time[:8]}-{time[8:]}-0000-0000-000000000000"
-
-
 def _by_age(policy: Retention) -> dict[int, list[State]]:
     """Group states by retention. One scan serves a group, because a scan for a rare state passes all others."""
     ages: dict[int, list[State]] = {}
@@ -354,12 +342,9 @@ async def _register_handlers(session: Session, greetings: Sequence[Hello]) -> No
 
 async def _keep_progress(session: Session, signs: Sequence[Hello | Beat | Bye]) -> None:
     """Save progress. This follows settling, because a run may report progress in the batch in which it started."""
-    progress = [(*each, sign.worker_id) for sign in signs if isinstance(sign, Beat) for each in sign.progress]
-    if progress:
-        await session.execute(
-            SQL.keep_progress,
-            [execution for execution, _, _, _ in progress],
-            [dispatch for _, dispatch, _, _ in progress],
-            [worker for _, _, _, worker in progress],
-            [text for _, _, text, _ in progress],
-        )
+    beats = [sign for sign in signs if isinstance(sign, Beat)]
+    rows = [
+        (execution, dispatch, beat.worker_id, text) for beat in beats for execution, dispatch, text in beat.progress
+    ]
+    if rows:
+        await session.execute(SQL.keep_progress, *columns_of(rows, ("id", "dispatch", "worker", "progress")))

@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 class PostgresSession(SqlSession):
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.raw = session
 
     async def fetch(self, query: str, *parameters: Any) -> Sequence[Row]:
-        rows: Sequence[Row] = await self._session.fetch(query, *parameters)
+        rows: Sequence[Row] = await self.raw.fetch(query, *parameters)
         return rows
 
     async def row(self, query: str, *parameters: Any) -> Row | None:
-        return await self._session.fetchrow(query, *parameters)
+        return await self.raw.fetchrow(query, *parameters)
 
     async def value(self, query: str, *parameters: Any) -> Any:
-        return await self._session.fetchval(query, *parameters)
+        return await self.raw.fetchval(query, *parameters)
 
 
 class PostgresSessions(SqlSessions):

@@ -4,7 +4,7 @@ from noonday.drivers.postgres.caps import set_caps
 from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOptions
 from noonday.drivers.postgres.executions import PostgresExecutions
 from noonday.drivers.postgres.firing import PostgresFiring
-from noonday.drivers.postgres.jobs import PostgresJobs
+from noonday.drivers.postgres.job_writes import PostgresJobWrites
 from noonday.drivers.postgres.sessions import PostgresSessions
 from noonday.drivers.sql.store import SqlStore
 
@@ -19,6 +19,5 @@ async def open_store(options: PostgresOptions, lead_ms: int, *, own_clock: bool 
 
 
 def store_of(database: PostgresDatabase, lead_ms: int, *, own_clock: bool = True) -> PostgresStore:
-    jobs, executions = PostgresJobs(database), PostgresExecutions(database)
-    firing = PostgresFiring(database, lead_ms, own_clock=own_clock)
-    return PostgresStore.on(PostgresSessions(database), set_caps, database, jobs, firing, executions)
+    firing, executions = PostgresFiring(database, lead_ms, own_clock=own_clock), PostgresExecutions(database)
+    return PostgresStore.on(PostgresSessions(database), set_caps, PostgresJobWrites(), database, firing, executions)

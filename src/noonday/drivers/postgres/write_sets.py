@@ -99,6 +99,11 @@ def structs_of(kind: type[S], rows: Sequence[asyncpg.Record]) -> list[S]:
     return named_rows.structs_of(kind, tuple(rows[0].keys()), rows) if rows else []
 
 
+def columns_of(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> list[list[Any]]:
+    """Return the columns of rows, as a statement with `unnest` takes them. `names` are the names of the columns."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
+
+
 def versioned(text: str) -> list[Versioned]:
     return _versioned.decode(text)
 

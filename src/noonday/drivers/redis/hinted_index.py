@@ -1,20 +1,17 @@
 """The hot index in the owner's process. Other processes send it the entries that they place, through Redis."""
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import structlog
-import uuid_utils
 
 from noonday.drivers.redis.connection import Command, Connection
 from noonday.drivers.redis.listener import Listener
+from noonday.drivers.turns_index import TurnsIndex
 from noonday.model.budget import EntryBudget
 from noonday.model.errors import IndexUnavailable
 from noonday.model.firing import Entry
-from noonday.model.shares import EQUAL, Shares, Within
-from noonday.model.turns import MOST_OF_A_TENANT, TimelinePosition, Turns
 from noonday.ports.clock import Clock
-from noonday.ports.hot_index import HotIndex
 
 log = structlog.get_logger("noonday.redis")
 _encode = msgspec.msgpack.Encoder().encode
@@ -23,7 +20,7 @@ _HINT_ENTRIES = 1_000
 """Most entries in one message."""
 
 
-class HintedHotIndex(HotIndex):
+class HintedHotIndex(TurnsIndex):
     """Hot index that keeps the entries of its own partitions in memory and publishes all others to their owners as hints.
 
     The hydrator or the sweeper finds entries in the store whose hint was lost. A process that only places entries does not
@@ -40,11 +37,9 @@ class HintedHotIndex(HotIndex):
         on_placed: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_placed` is called when another process placed entries for this one."""
+        super().__init__(lead_ms, budget=budget)
         self._connection = connection
         self._channel = f"{prefix}:hints"
-        self._queue = Turns(lead_ms, MOST_OF_A_TENANT, budget or EntryBudget())
-        self._generations: dict[int, str] = {}
-        """Generations of the partitions that this process owns."""
         self._listener = Listener(connection, self._channel, clock, on_message=self._on_hint)
         self._on_placed = on_placed
 
@@ -58,66 +53,17 @@ class HintedHotIndex(HotIndex):
         ]
         await self._connection.run(commands, IndexUnavailable)
 
-    async def claim(
-        self,
-        now_ms: int,
-        partitions: Collection[int],
-        credit: Mapping[str, int],
-        limit: int,
-        shares: Shares = EQUAL,
-    ) -> list[Entry]:
-        await self._own(partitions)
-        return self._queue.claim(now_ms, credit, limit, shares)
-
-    def omitted(self) -> Mapping[str, TimelinePosition]:
-        return self._queue.omitted()
-
-    def room(self) -> int:
-        return self._queue.room()
-
-    def readmit(self, tenant: str, until: TimelinePosition | None) -> None:
-        self._queue.readmit(tenant, until)
-
-    async def missing(self, entries: Sequence[Entry]) -> list[Entry]:
-        return self._queue.missing(entries)
-
-    def waiting(self, now_ms: int, credit: Mapping[str, int], tenants: Container[str]) -> Mapping[tuple[str, str], int]:
-        return self._queue.waiting(now_ms, credit, tenants)
-
-    async def next_ready_ms(
-        self,
-        partitions: Collection[int],
-        credit: Mapping[str, int],
-        patience_ms: int = 0,
-        blocked: Container[Within] = (),
-    ) -> int | None:
-        await self._own(partitions)
-        return self._queue.next_ready_ms(credit, patience_ms, blocked)
-
-    async def generations(self, partitions: Collection[int]) -> Mapping[int, str]:
-        await self._own(partitions)
-        return {partition: self._generations[partition] for partition in partitions}
-
-    async def forget(self, partitions: Collection[int]) -> None:
-        for partition in partitions:
-            self._generations.pop(partition, None)
-        self._queue.drop(partitions)
-
-    def size(self) -> int:
-        return len(self._queue)
-
     async def close(self) -> None:
         await self._listener.close()
 
     async def _own(self, partitions: Collection[int]) -> None:
-        self._queue.own(partitions)
+        await super()._own(partitions)
         self._listener.start()
         new = [partition for partition in partitions if partition not in self._generations]
         if new:
             # Listen before the index is filled from the store: entries that are committed after that arrive as hints.
             await self._listener.first_attempt()
-            for partition in new:
-                self._generations.setdefault(partition, str(uuid_utils.uuid4()))
+            self._begin_generations(new)
 
     def _on_hint(self, message: bytes) -> None:
         try:

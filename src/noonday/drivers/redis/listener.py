@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -15,29 +16,21 @@ log = structlog.get_logger("noonday.redis")
 _RETRY_SEC = 0.5
 
 
+@dataclass(eq=False)
 class Listener:
     """Passes the messages of a channel to `on_message`.
 
     Messages that are published while the connection is broken are lost. `on_subscribed` is called after each subscription.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        channel: str,
-        clock: Clock,
-        *,
-        on_message: Callable[[bytes], None],
-        on_subscribed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._connection = connection
-        self._channel = channel
-        self._clock = clock
-        self._on_message = on_message
-        self._on_subscribed = on_subscribed
-        self._attempted = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._failures = 0
+    connection: Connection
+    channel: str
+    clock: Clock
+    on_message: Callable[[bytes], None] = field(kw_only=True)
+    on_subscribed: Callable[[], None] = field(default=lambda: None, kw_only=True)
+    _attempted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)
 
     def start(self) -> None:
         """Start to listen, at the first call. Raises the error that ended listening, if one did."""
@@ -60,15 +53,15 @@ class Listener:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._connection.listen(self._channel, self._note_subscribed, self._on_message)
+                await self.connection.listen(self.channel, self._note_subscribed, self.on_message)
             except Unavailable as error:
                 self._failures += 1
                 if should_log(self._failures):
-                    log.warning("redis unavailable", channel=self._channel, error=error.detail, failures=self._failures)
+                    log.warning("redis unavailable", channel=self.channel, error=error.detail, failures=self._failures)
             self._attempted.set()
-            await self._clock.sleep(_RETRY_SEC)
+            await self.clock.sleep(_RETRY_SEC)
 
     def _note_subscribed(self) -> None:
         self._failures = 0
         self._attempted.set()
-        self._on_subscribed()
+        self.on_subscribed()

@@ -19,6 +19,9 @@ Row = Any
 class SqlSession(ABC):
     """One connection, while a piece of work uses it. A list of values is one parameter."""
 
+    raw: Any
+    """The connection of the client library, for statements of one database only."""
+
     @abstractmethod
     async def fetch(self, query: str, *parameters: Any) -> Sequence[Row]:
         """Return all rows of a statement."""

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from noonday.drivers.sql.alerts import SqlAlerts
 from noonday.drivers.sql.endpoints import SqlEndpoints
+from noonday.drivers.sql.jobs import JobWrites, SqlJobs
 from noonday.drivers.sql.notices import SqlNotices
 from noonday.drivers.sql.queries import SqlQueryStore
 from noonday.drivers.sql.sessions import SqlSessions
@@ -12,15 +13,14 @@ from noonday.drivers.sql.settings import SetCaps, SqlSettingsStore
 from noonday.drivers.sql.workload import SqlWorkload
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
-from noonday.ports.jobs import Jobs
 
 
 @dataclass(frozen=True)
 class SqlStore:
-    """The drivers of the store's ports. Jobs, firing and executions have a driver for each database; both share the others."""
+    """The drivers of the store's ports. Firing and executions have a driver for each database; both share the others."""
 
     database: Any
-    jobs: Jobs
+    jobs: SqlJobs
     firing: Firing
     executions: Executions
     query_store: SqlQueryStore
@@ -32,12 +32,18 @@ class SqlStore:
 
     @classmethod
     def on(
-        cls, sessions: SqlSessions, set_caps: SetCaps, database: Any, jobs: Jobs, firing: Firing, executions: Executions
+        cls,
+        sessions: SqlSessions,
+        set_caps: SetCaps,
+        job_writes: JobWrites,
+        database: Any,
+        firing: Firing,
+        executions: Executions,
     ) -> Self:
         """Add the drivers that both databases share."""
         return cls(
             database,
-            jobs,
+            SqlJobs(sessions, job_writes),
             firing,
             executions,
             SqlQueryStore(sessions),

@@ -28,26 +28,9 @@ class _Handler(msgspec.Struct, frozen=True):
     info: HandlerInfo
 
 
-class _Worker(msgspec.Struct, frozen=True):
-    id: str
-    host: str
-    pid: int
-    concurrency: dict[str, int]
-    started_ms: int
-    seen_ms: int
-    state: str
-    stuck: tuple[str, ...]
+class _Worker(WorkerRow, frozen=True, kw_only=True):
     handlers: list[tuple[str, str]]
     """(pool, handler)."""
-
-
-class _UsedOnDay(msgspec.Struct, frozen=True):
-    day: int
-    runs: int
-    succeeded: int
-    failed: int
-    run_ms: int
-    payload_bytes: int
 
 
 class SqlWorkload(Workload):
@@ -70,8 +53,8 @@ class SqlWorkload(Workload):
         return [read_stored(row["recent"], Figures) for row in await self._sessions.fetch(self._sql.figures)]
 
     async def usage(self, tenant: TenantId, from_day: int, to_day: int) -> list[tuple[int, UsageTotals]]:
-        days = await self._query(list[_UsedOnDay], self._sql.usage, tenant, from_day, to_day)
-        return [(each.day, UsageTotals(**{name: getattr(each, name) for name in UsageTotals._fields})) for each in days]
+        days = await self._query(list[dict[str, int]], self._sql.usage, tenant, from_day, to_day)
+        return [(each.pop("day"), UsageTotals(**each)) for each in days]
 
     async def due_before(
         self, mark: Mark, most: int, *, tenant: TenantId | None = None, pool: str | None = None
@@ -117,7 +100,7 @@ class SqlWorkload(Workload):
         for execution in await session.decode(list[Execution], self._sql.running):
             running.setdefault(execution.worker_id, []).append(execution)
         workers: list[_Worker] = await session.decode(list[_Worker], self._sql.workers)
-        return [_worker_row(worker, tuple(running.get(worker.id, ()))) for worker in workers]
+        return [msgspec.structs.replace(worker, running=tuple(running.get(worker.id, ()))) for worker in workers]
 
     async def _query(self, kind: Any, query: str, *parameters: Any) -> Any:
         return await self._sessions.query(lambda session: session.decode(kind, query, *parameters))
@@ -128,18 +111,4 @@ def _handlers_of(pool: str, handlers: list[_Handler], alive: list[_Worker]) -> t
         (each.info, sum((pool, each.name) in worker.handlers for worker in alive))
         for each in handlers
         if each.pool == pool
-    )
-
-
-def _worker_row(worker: _Worker, running: tuple[Execution, ...]) -> WorkerRow:
-    return WorkerRow(
-        id=worker.id,
-        host=worker.host,
-        pid=worker.pid,
-        concurrency=worker.concurrency,
-        started_ms=worker.started_ms,
-        seen_ms=worker.seen_ms,
-        state=worker.state,
-        stuck=worker.stuck,
-        running=running,
     )

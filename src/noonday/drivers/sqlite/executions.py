@@ -18,7 +18,7 @@ from noonday.drivers.sqlite.write_sets import (
 from noonday.model.attempt import AttemptRecord
 from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Execution, Outcome, State
-from noonday.model.ids import ExecutionId, TenantId, WorkerId
+from noonday.model.ids import ExecutionId, TenantId, WorkerId, first_id_at
 from noonday.model.incident import Incident
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.recording import Checkpoint, SettleResult
@@ -150,7 +150,7 @@ class SqliteExecutions(Executions):
     ) -> int:
         before_ms = now_ms - age_ms
         mark = self._walk.mark_of(state.name)
-        parameters = (_first_id_at(before_ms), int(state), before_ms, SCAN_FACTOR * limit, mark, as_json(list(exempt)))
+        parameters = (first_id_at(before_ms), int(state), before_ms, SCAN_FACTOR * limit, mark, as_json(list(exempt)))
         (row,) = rows_by_name(conn, SQL.old_executions_except, *parameters)
         ids = msgspec.json.decode(row["ids"], type=list[str])
         self._walk.move(state.name, ids[limit - 1] if len(ids) > limit else row["mark"], now_ms)
@@ -164,7 +164,7 @@ class SqliteExecutions(Executions):
                 conn.execute(SQL.jobs_of, (tenant, self._walk.job, limit)).fetchone()[0], type=list[str]
             )
             before_ms = now_ms - policy.tenants[tenant]
-            parameters = (as_json(page), _first_id_at(before_ms), before_ms, limit - deleted)
+            parameters = (as_json(page), first_id_at(before_ms), before_ms, limit - deleted)
             dropped = _drop_executions(conn, conn.execute(SQL.old_executions_of, parameters).fetchone()[0])
             deleted, examined = deleted + dropped, examined + len(page)
             if deleted >= limit:
@@ -338,7 +338,7 @@ def _settle_each(conn: sqlite3.Connection, reports: Sequence[Report], now_ms: in
 def _prune_executions(conn: sqlite3.Connection, state: State, before_ms: int, limit: int) -> int:
     if before_ms <= 0:
         return 0
-    parameters = (_first_id_at(before_ms), int(state), before_ms, limit)
+    parameters = (first_id_at(before_ms), int(state), before_ms, limit)
     return _drop_executions(conn, conn.execute(SQL.old_executions, parameters).fetchone()[0])
 
 
@@ -347,8 +347,3 @@ def _drop_executions(conn: sqlite3.Connection, ids: str) -> int:
     conn.execute(SQL.drop_dead, (ids,))
     conn.execute(SQL.drop_attempt_records, (ids,))
     return deleted
-
-
-def _first_id_at(ms: int) -> str:
-    time = f"{max(0, ms):012x}"
-    return f"{time[:8]}-{time[8:]}"

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 class SqliteSession(SqlSession):
     def __init__(self, conn: sqlite3.Connection) -> None:
-        self._conn = conn
+        self.raw = conn
 
     async def fetch(self, query: str, *parameters: Any) -> Sequence[Row]:
         return self._execute(query, parameters).fetchall()
@@ -26,7 +26,7 @@ class SqliteSession(SqlSession):
         return None if row is None else row[0]
 
     def _execute(self, query: str, parameters: Sequence[Any]) -> sqlite3.Cursor:
-        cursor = self._conn.cursor()
+        cursor: sqlite3.Cursor = self.raw.cursor()
         cursor.row_factory = sqlite3.Row
         return cursor.execute(query, [as_json(each) if isinstance(each, list) else each for each in parameters])
 

@@ -7,7 +7,7 @@ from noonday.drivers.sqlite.caps import set_caps
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase, SqliteDatabase, ThreadedDatabase
 from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
-from noonday.drivers.sqlite.jobs import SqliteJobs
+from noonday.drivers.sqlite.job_writes import SqliteJobWrites
 from noonday.drivers.sqlite.migrations import fill_in_memory, migrate
 from noonday.drivers.sqlite.sessions import SqliteSessions
 
@@ -17,8 +17,8 @@ class SqliteStore(SqlStore):
 
 
 def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
-    jobs, firing, executions = SqliteJobs(database), SqliteFiring(database, lead_ms), SqliteExecutions(database)
-    return SqliteStore.on(SqliteSessions(database), set_caps, database, jobs, firing, executions)
+    firing, executions = SqliteFiring(database, lead_ms), SqliteExecutions(database)
+    return SqliteStore.on(SqliteSessions(database), set_caps, SqliteJobWrites(), database, firing, executions)
 
 
 def open_store(path: str, options: FileOptions, lead_ms: int) -> SqliteStore:

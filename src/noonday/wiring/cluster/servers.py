@@ -80,18 +80,23 @@ def kafka_options(settings: Settings) -> KafkaOptions:
 
 
 def leases_of(settings: Settings, group: str, redis: Connection) -> EtcdLeases | RedisLeases:
-    cluster, etcd = settings.cluster, settings.etcd
+    cluster = settings.cluster
     if cluster.leases == "redis":
         return RedisLeases(redis.client, group, cluster.name, cluster.lease_ttl_sec)
-    urls = _needed(etcd.urls, "etcd.urls", "NOONDAY_ETCD_URLS")
-    options = EtcdOptions(
+    urls = _needed(settings.etcd.urls, "etcd.urls", "NOONDAY_ETCD_URLS")
+    endpoints = [url.strip() for url in urls.split(",")]
+    return EtcdLeases(endpoints, group, cluster.name, cluster.lease_ttl_sec, etcd_options(settings))
+
+
+def etcd_options(settings: Settings) -> EtcdOptions:
+    etcd = settings.etcd
+    return EtcdOptions(
         ca_file=_path(etcd.ca_file),
         cert_file=_path(etcd.cert_file),
         key_file=_path(etcd.key_file),
         user=etcd.user or "",
         password=etcd.password or "",
     )
-    return EtcdLeases([url.strip() for url in urls.split(",")], group, cluster.name, cluster.lease_ttl_sec, options)
 
 
 def _path(name: str | None) -> Path | None:

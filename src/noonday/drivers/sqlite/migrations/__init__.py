@@ -15,7 +15,7 @@ def migrate(conn: sqlite3.Connection) -> list[str]:
         "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)"
     )
     known = dict(conn.execute("SELECT name, checksum FROM migrations").fetchall())
-    available = _all()
+    available = all_migrations()
     _refuse_unknown(known, available)
     applied = []
     conn.execute("BEGIN IMMEDIATE")
@@ -54,7 +54,7 @@ def _migrated() -> bytes:
         conn.close()
 
 
-def _all() -> dict[str, str]:
+def all_migrations() -> dict[str, str]:
     folder = files(__name__)
     paths = sorted((path for path in folder.iterdir() if path.name.endswith(".sql")), key=lambda path: path.name)
     return {path.name: path.read_text("utf-8") for path in paths}
@@ -64,7 +64,7 @@ def _refuse_unknown(known: dict[str, str], available: dict[str, str]) -> None:
     for name, checksum in known.items():
         if name not in available:
             raise StoreUnavailable(f"this file was used by a newer Noonday (it has {name}): upgrade Noonday")
-        if _checksum(available[name]) != checksum:
+        if checksum_of(available[name]) != checksum:
             raise StoreUnavailable(f"migration {name} was changed after it had been applied to this file")
 
 
@@ -75,7 +75,9 @@ def _apply(conn: sqlite3.Connection, name: str, text: str) -> None:
         conn.executemany(
             "INSERT INTO partitions (partition, epoch, owner) VALUES (?, 0, '')", [(p,) for p in range(PARTITIONS)]
         )
-    conn.execute("INSERT INTO migrations VALUES (?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))", (name, _checksum(text)))
+    conn.execute(
+        "INSERT INTO migrations VALUES (?, ?, strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))", (name, checksum_of(text))
+    )
 
 
 def _statements(text: str) -> list[str]:
@@ -83,5 +85,5 @@ def _statements(text: str) -> list[str]:
     return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]
 
 
-def _checksum(text: str) -> str:
+def checksum_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,23 +1,10 @@
--- name: add_jobs
--- Insert new jobs, one row of values per job.
-INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
-                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: add_fires
--- Insert the fire rows of new jobs, one row of values per job.
-INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, early, recurring, runs_left,
-                      ordering_key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
 -- name: set_job
 -- Update the row of a job. A NULL spec keeps the stored one.
 UPDATE jobs
-SET revision = :revision, state = :state, name = :name, type = :type, pool = :pool, handler = :handler, lane = :lane,
-    unique_key = :unique_key, timeout_sec = :timeout_sec, heartbeat_sec = :heartbeat_sec, deadline_sec = :deadline_sec, watch = :watch,
-    anchor_ms = :anchor_ms, created_ms = :created_ms, updated_ms = :updated_ms, trace = :trace, endpoint = :endpoint, halted = :halted,
-    spec = coalesce(:spec, spec), payload = :payload
-WHERE tenant = :tenant AND id = :id;
+SET revision = ?3, state = ?4, name = ?5, type = ?6, pool = ?7, handler = ?8, lane = ?9, unique_key = ?10, timeout_sec = ?11,
+    heartbeat_sec = ?12, deadline_sec = ?13, watch = ?14, anchor_ms = ?15, created_ms = ?16, updated_ms = ?17, trace = ?18,
+    endpoint = ?19, halted = ?20, spec = coalesce(?21, spec), payload = ?22
+WHERE tenant = ?1 AND id = ?2;
 
 -- name: watch_open
 -- Add the watch flags of an edited job to its open executions, which keep the flags they were fired with.
@@ -34,14 +21,6 @@ ON CONFLICT DO NOTHING;
 SELECT j.unique_key, j.id
 FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.unique_key = e.value;
 
--- name: job
--- Return a job.
-SELECT whole_json FROM job_rows WHERE tenant = ?1 AND id = ?2;
-
--- name: fire
--- Return the fire row of a job.
-SELECT nominal_ms, due_ms, runs_left FROM timeline WHERE key = ?1;
-
 -- name: open_ids
 -- Return the ids of all open executions of a job.
 SELECT id FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2;
@@ -51,20 +30,26 @@ SELECT id FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state
 SELECT id FROM executions INDEXED BY executions_turns
 WHERE job_id = ?1 AND buffered = 0 AND state < 2 AND watch & 1 = 1;
 
--- name: executions
--- Return some executions of a job, one that is open, and the first unbuffered and buffered ones, up to a limit of each.
-SELECT json_group_array(json_set(x.json, '$.waits_until_ms', t.due_ms, '$.suspended_until_ms', t.nominal_ms))
-FROM (SELECT value AS id FROM json_each(?2)
-      UNION
-      SELECT * FROM (SELECT id FROM executions INDEXED BY executions_open WHERE job_id = ?1 AND state < 2 LIMIT 1)
-      UNION
-      SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
-                     WHERE job_id = ?1 AND buffered = 0 AND state < 2 AND watch & 1 = 1 ORDER BY id LIMIT ?3)
-      UNION
-      SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
-                     WHERE job_id = ?1 AND buffered = 1 AND state < 2 AND watch & 1 = 1 ORDER BY id LIMIT ?3)
-      ORDER BY id) e
-     CROSS JOIN execution_rows x ON x.job_id = ?1 AND x.id = e.id LEFT JOIN timeline t ON t.key = x.id;
+-- name: snapshot
+-- Return a job, its fire row and some of its executions. The executions include one that is open, and the first unbuffered and
+-- buffered ones, up to a limit of each.
+SELECT json_object(
+    'job', json(whole_json),
+    'fire', (SELECT json_object('nominal_ms', nominal_ms, 'due_ms', due_ms, 'runs_left', runs_left) FROM timeline WHERE key = ?2),
+    'executions', (
+        SELECT json_group_array(json_set(x.json, '$.waits_until_ms', t.due_ms, '$.suspended_until_ms', t.nominal_ms))
+        FROM (SELECT value AS id FROM json_each(?3)
+              UNION
+              SELECT * FROM (SELECT id FROM executions INDEXED BY executions_open WHERE job_id = ?2 AND state < 2 LIMIT 1)
+              UNION
+              SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
+                             WHERE job_id = ?2 AND buffered = 0 AND state < 2 AND watch & 1 = 1 ORDER BY id LIMIT ?4)
+              UNION
+              SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
+                             WHERE job_id = ?2 AND buffered = 1 AND state < 2 AND watch & 1 = 1 ORDER BY id LIMIT ?4)
+              ORDER BY id) e
+             CROSS JOIN execution_rows x ON x.job_id = ?2 AND x.id = e.id LEFT JOIN timeline t ON t.key = x.id))
+FROM job_rows WHERE tenant = ?1 AND id = ?2;
 
 -- name: existing
 -- Return which of some executions exist.
@@ -72,16 +57,9 @@ SELECT x.id FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
 -- name: resolve_dead
 -- Mark dead letters as archived or retried.
-UPDATE dead SET archived = iif(e.value ->> 1 IS NULL, 1, archived), retried_as = e.value ->> 1, resolved_ms = ?2
-FROM json_each(?1) e WHERE dead.execution_id = e.value ->> 0;
-
--- name: add_audit
--- Insert an audit entry.
-INSERT INTO audit (tenant, at_ms, subject, action, target, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
-
--- name: add_receipt
--- Save the response to a request under its Idempotency-Key.
-INSERT INTO receipts (tenant, key, fingerprint, at_ms, status, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
+UPDATE dead SET archived = iif(e.retried_as IS NULL, 1, archived), retried_as = e.retried_as, resolved_ms = ?3
+FROM (SELECT x.value AS id, y.value AS retried_as FROM json_each(?1) x JOIN json_each(?2) y ON y.key = x.key) e
+WHERE dead.execution_id = e.id;
 
 -- name: receipt
 -- Return the response that is saved under an Idempotency-Key.
