@@ -19,8 +19,8 @@ async def ask(client: Client, method: str, path: str = PLACE, body: Any = None, 
     return await client.call(method, path, body, idempotency_key=key or f"own-{next(_keys)}")
 
 
-async def put(client: Client, **said: Any) -> Response:
-    return await ask(client, "PUT", body={"channel": MAIL, **said})
+async def put(client: Client, **fields: Any) -> Response:
+    return await ask(client, "PUT", body={"channel": MAIL, **fields})
 
 
 async def test_a_preference_is_shown_as_it_was_put_with_what_is_usual(client: Client) -> None:
@@ -78,7 +78,7 @@ async def test_a_preference_that_was_deleted_is_gone(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer"),
+    ("fields", "pointer"),
     [
         ({"channel": {"type": "EMAIL", "address": "ops"}}, "/channel/address"),
         ({"channel": {"type": "EMAIL"}}, "/channel/address"),
@@ -96,8 +96,8 @@ async def test_a_preference_that_was_deleted_is_gone(client: Client) -> None:
         ({"user": "a\nb"}, "/user"),
     ],
 )
-async def test_what_cannot_be_is_refused_where_it_stands(client: Client, said: dict[str, Any], pointer: str) -> None:
-    response = await put(client, **said)
+async def test_what_cannot_be_is_refused_where_it_stands(client: Client, fields: dict[str, Any], pointer: str) -> None:
+    response = await put(client, **fields)
     assert response.status == 422
     assert response.flaw["pointer"] == pointer
 

@@ -20,10 +20,16 @@ async def ask(client: Client, path: str, body: Any = None, key: str | None = Non
     return await client.post(path, body, idempotency_key=key or f"own-{next(_keys)}")
 
 
-async def raise_one(backstage: Backstage, about: str = "", **said: Any) -> str:
+async def raise_one(backstage: Backstage, about: str = "", **fields: Any) -> str:
     """The id of the job that it is about."""
     name = about or job().id
-    given = {"kind": AlertKind.FAILED, "tenant": TenantId("acme"), "message": "answered 503", "at_ms": NOON_MS, **said}
+    given = {
+        "kind": AlertKind.FAILED,
+        "tenant": TenantId("acme"),
+        "message": "answered 503",
+        "at_ms": NOON_MS,
+        **fields,
+    }
     await backstage.store.alerts.take_in([Observation(about=name, job_id=name, **given)])
     return name
 

@@ -264,8 +264,8 @@ async def test_a_minted_token_is_accepted_until_its_time_is_over(clock: Clock) -
 
 
 async def test_a_token_can_be_minted_for_a_server_that_names_its_parties(clock: Clock) -> None:
-    wish: dict[str, Any] = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW}
-    token = mint(SECRET, **wish, audience="noonday", issuer="https://id")
+    claims: dict[str, Any] = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW}
+    token = mint(SECRET, **claims, audience="noonday", issuer="https://id")
     rules = Rules(audience="noonday", issuer="https://id")
     assert await TokenAuthenticator(rules, clock).authenticate(f"Bearer {token}")
 

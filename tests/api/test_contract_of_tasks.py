@@ -50,8 +50,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
         {"backoff": "LIST", "initial_delay_ms": 1},
         {"delays_ms": [1], "initial_delay_ms": 1},
         *(
-            {"statuses": said}
-            for said in ([], [409], [300, 599], [410], [299], [600], [200], ["5xx"], 409, [500] * 301)
+            {"statuses": statuses}
+            for statuses in ([], [409], [300, 599], [410], [299], [600], [200], ["5xx"], 409, [500] * 301)
         ),
         {"statuses": [409], "delays_ms": [1]},
     ),

@@ -25,9 +25,9 @@ async def calls(client: Client, query: str = "") -> list[dict[str, Any]]:
     return found
 
 
-async def minutes(client: Client, crank: Crank, *outcomes: Outcome, **said: Any) -> tuple[str, list[Dispatch]]:
+async def minutes(client: Client, crank: Crank, *outcomes: Outcome, **fields: Any) -> tuple[str, list[Dispatch]]:
     """A task that is called every minute, with what came of it."""
-    path = await made(client, daily(cron_expression="* * * * *", **said))
+    path = await made(client, daily(cron_expression="* * * * *", **fields))
     dispatches = []
     for minute, outcome in enumerate(outcomes, 1):
         dispatch = await crank.fire_one(at_ms=NOON_MS + minute * MINUTE)
@@ -40,8 +40,8 @@ async def resend(client: Client, path: str, execution: str, key: str | None = No
     return await ask(client, "POST", f"{path}/executions/{execution}/resend", key=key)
 
 
-async def results(client: Client, key: str | None = None, **said: Any) -> list[dict[str, Any]]:
-    response = await ask(client, "POST", RESEND, said, key)
+async def results(client: Client, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+    response = await ask(client, "POST", RESEND, fields, key)
     assert response.status == 200, response.json
     found: list[dict[str, Any]] = response.json["results"]
     return found
@@ -229,7 +229,7 @@ async def test_many_of_one_ordered_task_are_sent_again_one_after_the_other(clien
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer"),
+    ("fields", "pointer"),
     [
         ({"ids": []}, "/ids"),
         ({"ids": ["x"] * 501}, "/ids"),
@@ -238,8 +238,8 @@ async def test_many_of_one_ordered_task_are_sent_again_one_after_the_other(clien
         ({}, "/ids"),
     ],
 )
-async def test_a_request_that_cannot_be_is_refused(client: Client, said: dict[str, Any], pointer: str):
-    response = await ask(client, "POST", RESEND, said)
+async def test_a_request_that_cannot_be_is_refused(client: Client, fields: dict[str, Any], pointer: str):
+    response = await ask(client, "POST", RESEND, fields)
     assert (response.status, response.flaw["pointer"]) == (422, pointer)
 
 

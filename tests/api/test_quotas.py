@@ -135,7 +135,7 @@ async def test_a_tenants_limit_cannot_exceed_the_one_of_all(client: Client):
 
 
 @pytest.mark.parametrize(
-    ("said", "spread"),
+    ("body", "spread"),
     [
         (cron(), 600),
         (cron() | {"type": "INTERVAL", "schedule": None, "everySec": 60}, 600),
@@ -143,11 +143,11 @@ async def test_a_tenants_limit_cannot_exceed_the_one_of_all(client: Client):
         (cron(spreadSec=0), 0),
         (job(), None),
     ],
-    ids=["cron", "interval", "said", "none wanted", "no schedule"],
+    ids=["cron", "interval", "own spread", "none wanted", "no schedule"],
 )
-async def test_a_schedule_that_says_no_spread_has_the_tenants(client: Client, said: dict[str, Any], spread: Any):
+async def test_a_schedule_that_says_no_spread_has_the_tenants(client: Client, body: dict[str, Any], spread: Any):
     await allow(client, defaultSpreadSec=600)
-    created = await client.post("/v1/jobs", {name: value for name, value in said.items() if value is not None})
+    created = await client.post("/v1/jobs", {name: value for name, value in body.items() if value is not None})
     assert created.json["spreadSec"] == spread
     assert (await client.get(created.headers["location"])).json["spreadSec"] == spread
 

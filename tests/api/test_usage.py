@@ -25,8 +25,8 @@ async def run(crank: Crank, days_ago: int, outcome: Outcome = Outcome.SUCCEEDED,
     await crank.add(job(tenant=tenant, now_ms=NOON_MS))
     dispatch = await crank.fire_one()
     at_ms = NOON_MS - days_ago * DAY
-    said = {"started_ms": at_ms, "ended_ms": at_ms + 250, "tenant": tenant, "payload_bytes": 100}
-    await crank.settle(report(dispatch, outcome, **said))
+    fields = {"started_ms": at_ms, "ended_ms": at_ms + 250, "tenant": tenant, "payload_bytes": 100}
+    await crank.settle(report(dispatch, outcome, **fields))
 
 
 async def test_usage_is_told_by_day_and_in_total(client: Client, crank: Crank):

@@ -14,8 +14,8 @@ SETTINGS = {"max_concurrency": 5, "rate_per_sec": 10.0, "burst": 20, "disable_af
 UNSET = {"max_concurrency": None, "rate_per_sec": None, "burst": 1, "disable_after_days": 5.0}
 
 
-async def put(client: Client, path: str = PLACE, **said: Any) -> Response:
-    return await ask(client, "PUT", path, said)
+async def put(client: Client, path: str = PLACE, **fields: Any) -> Response:
+    return await ask(client, "PUT", path, fields)
 
 
 async def failed(backstage: Backstage, endpoint: str = THERE) -> None:

@@ -12,14 +12,14 @@ from noonday.model.view import ExecutionView
 from tests.support.clock import ManualClock
 from tests.support.factories import execution
 
-VIEWER = Presenter(Keyring.generate(), None)
+PRESENTER = Presenter(Keyring.generate(), None)
 ERROR = '{"type":"HTTP_503","message":"answered 503"}'
 WAITS = '[0,1],[0,2,null,"SNOOZED: the endpoint is left alone"]'
 FAILED = f"[0,1],[1,2],[2,3,null,{ERROR}],[0,3]"
 
 
-def seen(state: State, moves: str = "[0,1]", **said: Any) -> ExecutionView:
-    return VIEWER.execution(execution(state=state, transitions=moves, **said))
+def seen(state: State, transitions: str = "[0,1]", **fields: Any) -> ExecutionView:
+    return PRESENTER.execution(execution(state=state, transitions=transitions, **fields))
 
 
 @pytest.mark.parametrize(

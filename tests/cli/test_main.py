@@ -42,9 +42,9 @@ def test_every_group_gives_examples_that_name_real_commands_and_options(name: st
     for example in examples:
         words = example.split("  ")[0].split(" | ")[0].split()[1:]
         path = max((path for path in known if tuple(words[: len(path)]) == path), key=len)
-        said = {word for word in words if word.startswith("--")}
+        flags = {word for word in words if word.startswith("--")}
         options = {option for parameter in known[path].params for option in parameter.opts}
-        assert said <= options, example
+        assert flags <= options, example
 
 
 @pytest.mark.parametrize("path", [path for path, one in ALL if path[-1] in ("list", "show")], ids=" ".join)

@@ -99,7 +99,7 @@ def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ((), "a new recipient needs --email"),
         (("--email", "ops"), "--email"),
@@ -111,10 +111,10 @@ def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
         (("--push", "phone"), "push is not available; use EMAIL or WEBHOOK"),
     ],
 )
-def test_what_is_wrong_is_said_of_the_flag(ask: Run, flags: tuple[str, ...], said: str) -> None:
+def test_what_is_wrong_is_said_of_the_flag(ask: Run, flags: tuple[str, ...], message: str) -> None:
     refused = ask("alert", "notify", "set", "wrong", *flags)
     assert refused.exit_code != 0
-    assert said in refused.output
+    assert message in refused.output
 
 
 def test_without_a_mail_server_the_setting_that_is_missing_is_named(tmp_path: Path, run: Run) -> None:

@@ -248,8 +248,8 @@ def test_why_says_what_was_missed_while_the_job_was_paused(ask_json: Answer, ask
     # On a slow machine it fired before it could be paused.
     missed = next(one for one in listed if one["outcome"] != "FIRED")
     assert missed["outcome"] == "PAUSED"
-    told = ask("why", name, "--at", missed["scheduledAt"]).stdout
-    assert "PAUSED: " in told
+    output = ask("why", name, "--at", missed["scheduledAt"]).stdout
+    assert "PAUSED: " in output
 
 
 @pytest.mark.slow

@@ -72,10 +72,10 @@ async def _can_be_read(options: KafkaOptions, keys: str, pool: str) -> bool:
         return False
 
 
-def handed_out(keys: str, payload: Any, **said: Any) -> Dispatch:
-    made = dispatch(**{"tenant": "default", "pool": "demo", "handler": "demo.echo", "payload": None, **said})
+def handed_out(keys: str, payload: Any, **fields: Any) -> Dispatch:
+    made = dispatch(**{"tenant": "default", "pool": "demo", "handler": "demo.echo", "payload": None, **fields})
     sealed = Keyring.from_env_value(keys).seal(json.dumps(payload).encode(), context_of(made.tenant, made.job_id))
-    return dispatch(made.execution_id, made.number, **{**said, "tenant": made.tenant, "pool": made.pool,
+    return dispatch(made.execution_id, made.number, **{**fields, "tenant": made.tenant, "pool": made.pool,
                     "handler": made.handler, "job_id": made.job_id, "payload": sealed})  # fmt: skip
 
 

@@ -119,9 +119,9 @@ def test_a_dry_run_tells_what_there_is_and_sends_nothing(
     assert found["tasks"] == {f"{name}-{number}": 1 for number in range(6)}
     assert len(found["examples"]) == 5
     assert found["first"] <= found["last"]
-    told = ask(*replay(receiver, "--dry-run")).stdout
-    assert "answered 400" in told
-    assert f"6 {receiver.url}" in told
+    output = ask(*replay(receiver, "--dry-run")).stdout
+    assert "answered 400" in output
+    assert f"6 {receiver.url}" in output
     assert ask_json(*replay(receiver, "--until", "-1h", "--dry-run", "--json"))["calls"] == 0
     assert ask_json(*replay(receiver, "--task", f"{name}-3", "--dry-run", "--json"))["calls"] == 1
     assert len(receiver.calls) == 6
@@ -179,9 +179,9 @@ def test_calls_that_were_given_up_are_listed_retried_and_archived(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
     fail(ask_json, receiver, name, 3)
-    told = ask("task", "dead", "list", "--endpoint", receiver.url).stdout
-    assert told.count("HTTP_400: answered 400") == 3
-    assert f"{name}-1" in told
+    output = ask("task", "dead", "list", "--endpoint", receiver.url).stdout
+    assert output.count("HTTP_400: answered 400") == 3
+    assert f"{name}-1" in output
     assert len(dead(ask_json, receiver, "--error", "http_400", "--since", "-1h")) == 3
     assert dead(ask_json, receiver, "--error", "TIMEOUT") == []
     receiver.status = 200

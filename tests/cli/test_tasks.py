@@ -94,12 +94,12 @@ def test_a_task_is_called_and_its_call_is_shown(ask: Run, ask_json: Answer, rece
     shown = ask("task", "show", name).stdout
     assert f"POST {url}" in shown
     assert "Authorization: [redacted]" in shown
-    told = ask("task", "calls", name).stdout
-    assert "answered 200" in told
-    assert '{"a":1}' in told
-    assert "webhook-signature: [redacted]" in told
-    assert "thanks" in told
-    assert all(f"{part} " in told for part in ("dns", "connect", "first byte"))
+    calls = ask("task", "calls", name).stdout
+    assert "answered 200" in calls
+    assert '{"a":1}' in calls
+    assert "webhook-signature: [redacted]" in calls
+    assert "thanks" in calls
+    assert all(f"{part} " in calls for part in ("dns", "connect", "first byte"))
 
 
 def test_a_task_that_its_receiver_stops_says_so(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
@@ -113,8 +113,8 @@ def test_every_attempt_of_a_call_that_fails_is_told(ask: Run, ask_json: Answer, 
     create(ask_json, name, f"{receiver.url}/503", "--attempts", "2", "--initial-delay", "1ms")
     assert ended(ask_json, name)["status"] == "FAILED"
     (execution,) = ask_json("task", "executions", name, "--status", "failed", "--json")["executions"]
-    told = ask_json("task", "calls", name, execution["id"], "--json")
-    assert [(one["attempt_number"], one["response"]["status"]) for one in told["exchanges"]] == [(1, 503), (2, 503)]
+    calls = ask_json("task", "calls", name, execution["id"], "--json")
+    assert [(one["attempt_number"], one["response"]["status"]) for one in calls["exchanges"]] == [(1, 503), (2, 503)]
     assert ask("task", "calls", name).stdout.count("answered 503") == 2
     assert "answered 503" in ask("task", "executions", name).stdout
 
@@ -228,8 +228,8 @@ def test_every_wrong_value_is_told_of_its_flag(ask: Run) -> None:
         "--delays", "1s", "--backoff", "fixed", "--attempts", "0",
     )  # fmt: skip
     assert (result.exit_code, result.stdout) == (exits.FAILED, "")
-    told = [line.strip().partition(": ")[0] for line in result.stderr.splitlines()]
-    assert {"URL", "--every", "--timezone", "--header Host", "--delays", "--attempts"} <= set(told)
+    named = [line.strip().partition(": ")[0] for line in result.stderr.splitlines()]
+    assert {"URL", "--every", "--timezone", "--header Host", "--delays", "--attempts"} <= set(named)
     assert "--delays is not allowed with backoff FIXED, which takes --initial-delay" in result.stderr
     assert "did you mean Europe/Berlin?" in result.stderr
 

@@ -12,9 +12,9 @@ from noonday.model.view import OccurrenceView
 CAP = "tenant 'acme' has 2 of at most 2 executions handed out"
 
 
-def due(**said: Any) -> str:
+def due(**fields: Any) -> str:
     at = now()
-    view = OccurrenceView(outcome="DUE", scheduled_at=at, until=at, count=1, **{"reason": CAP, **said})
+    view = OccurrenceView(outcome="DUE", scheduled_at=at, until=at, count=1, **{"reason": CAP, **fields})
     return OUTCOMES["DUE"](view).removeprefix("DUE: its time has come, and it waits: ")
 
 
@@ -23,7 +23,7 @@ def test_without_a_position_the_reason_is_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "is_least", "told"),
+    ("position", "is_least", "message"),
     [
         (0, False, "nothing is before it"),
         (1, False, "1 is before it"),
@@ -31,8 +31,8 @@ def test_without_a_position_the_reason_is_all() -> None:
         (10_000, True, "at least 10000 are before it"),
     ],
 )
-def test_its_position_is_told(position: int, is_least: bool, told: str) -> None:
-    assert due(position=position, position_is_least=is_least) == f"{CAP}. {told}."
+def test_its_position_is_told(position: int, is_least: bool, message: str) -> None:
+    assert due(position=position, position_is_least=is_least) == f"{CAP}. {message}."
 
 
 def test_the_expected_start_is_told_by_how_far_off_it_is_and_by_the_clock() -> None:
@@ -43,8 +43,8 @@ def test_the_expected_start_is_told_by_how_far_off_it_is_and_by_the_clock() -> N
 
 
 def test_behind_at_least_so_many_it_is_told_when_it_cannot_start_yet() -> None:
-    told = due(position=10_000, position_is_least=True, expected_at=now() + timedelta(hours=5))
-    assert "; it cannot start earlier than in 5 h (at " in told
+    message = due(position=10_000, position_is_least=True, expected_at=now() + timedelta(hours=5))
+    assert "; it cannot start earlier than in 5 h (at " in message
 
 
 def test_what_is_expected_by_now_starts_at_any_moment() -> None:

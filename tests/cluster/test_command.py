@@ -41,9 +41,9 @@ def some_ports() -> int:
 
 
 def test_help_names_every_command_and_every_process() -> None:
-    said = run("--help").stdout
-    assert all(f"\n    {command} " in said for command in ("run", "start", "stop", "status", "env"))
-    assert all(role in said for role in ROLES)
+    output = run("--help").stdout
+    assert all(f"\n    {command} " in output for command in ("run", "start", "stop", "status", "env"))
+    assert all(role in output for role in ROLES)
 
 
 def test_ports_that_are_taken_are_named_before_anything_is_started(tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def assert_nobody_else_reads(folder: Path) -> None:
 def assert_job_succeeds(cluster: Cluster) -> None:
     """Created by the line that is shown to be copied; asked about at the other API, with the token for the shell."""
     (line,) = [line for line in cluster.greeting.splitlines() if line.startswith("curl ")]
-    said = subprocess.run(shlex.split(line), capture_output=True, check=True, text=True).stdout
-    assert "jobId" in said, said
+    output = subprocess.run(shlex.split(line), capture_output=True, check=True, text=True).stdout
+    assert "jobId" in output, output
     exports = dict(line.removeprefix("export ").split("=", 1) for line in cluster.ask("env").stdout.splitlines())
-    path = f"/v1/jobs/{json.loads(said)['jobId']}/executions"
+    path = f"/v1/jobs/{json.loads(output)['jobId']}/executions"
 
     def states() -> list[str]:
         return [one["state"] for one in get(cluster.url(path, process=1), exports["NOONDAY_TOKEN"])["executions"]]

@@ -44,9 +44,9 @@ def alerts(store: Store) -> Alerts:
     return store.alerts
 
 
-def observation(of: Job | str = "", kind: AlertKind = AlertKind.FAILED, **said: Any) -> Observation:
+def observation(of: Job | str = "", kind: AlertKind = AlertKind.FAILED, **fields: Any) -> Observation:
     about = of.id if isinstance(of, Job) else of
-    given = {"tenant": TENANT, "about": about, "job_id": about, "message": "no such file", "at_ms": NOW_MS, **said}
+    given = {"tenant": TENANT, "about": about, "job_id": about, "message": "no such file", "at_ms": NOW_MS, **fields}
     return Observation(kind=kind, **given)
 
 
@@ -59,7 +59,7 @@ async def the_one(alerts: Alerts) -> Alert:
     return alert
 
 
-async def told(alerts: Alerts) -> list[tuple[str, str, int]]:
+async def counted(alerts: Alerts) -> list[tuple[str, str, int]]:
     return [(each.kind.value, each.job_id, each.count) for each in await alerts.events(100)]
 
 
@@ -149,7 +149,7 @@ async def test_an_incident_is_taken_in_once_however_many_take_it(
     opened = await asyncio.gather(*(alerts.take_in([seen]) for _ in range(4)))
     assert sorted(opened) == [0, 0, 0, 1]
     assert (await the_one(alerts)).count == 1
-    assert await told(alerts) == [("EXHAUSTED", one.id, 1)]
+    assert await counted(alerts) == [("EXHAUSTED", one.id, 1)]
     assert await executions.incidents(9) == []
 
 
@@ -176,7 +176,7 @@ async def test_more_of_the_same_only_count(alerts: Alerts) -> None:
     alert = await the_one(alerts)
     assert (alert.count, alert.first_ms, alert.last_ms) == (3, NOW_MS, NOW_MS + 5)
     assert (alert.message, alert.execution_id) == ("disk full", "y")
-    assert await told(alerts) == [("FAILED", one.id, 2)]
+    assert await counted(alerts) == [("FAILED", one.id, 2)]
 
 
 async def test_each_dead_letter_is_told_of(alerts: Alerts) -> None:
@@ -192,7 +192,7 @@ async def test_an_endpoint_that_is_disabled_again_is_told_of_again(alerts: Alert
     for at in range(2):
         await alerts.take_in([observation("https://a.example:443", AlertKind.DISABLED, job_id="", at_ms=NOW_MS + at)])
     assert (await the_one(alerts)).count == 2
-    assert await told(alerts) == [("DISABLED", "", 1)] * 2
+    assert await counted(alerts) == [("DISABLED", "", 1)] * 2
 
 
 async def test_kinds_jobs_and_tenants_have_alerts_of_their_own(alerts: Alerts) -> None:
@@ -218,7 +218,7 @@ async def test_an_acknowledged_alert_that_recurs_is_opened_anew(alerts: Alerts) 
     assert await alerts.take_in([observation(one, at_ms=NOW_MS + 9)]) == 1
     newest, oldest = await all_of(alerts)
     assert (newest.status, newest.count, oldest.status) == (AlertState.OPEN, 1, AlertState.ACKNOWLEDGED)
-    assert await told(alerts) == [("FAILED", one.id, 1)] * 2
+    assert await counted(alerts) == [("FAILED", one.id, 1)] * 2
 
 
 async def test_what_lasts_is_taken_in_once_for_each_occasion(alerts: Alerts) -> None:
@@ -391,8 +391,8 @@ async def test_an_alert_is_acknowledged_once_and_by_its_tenant(alerts: Alerts, j
     stranger = audit("alert.acknowledge", tenant=OTHER)
     assert await alerts.acknowledge(OTHER, [alert.id], NOW_MS, stranger) == 0
     receipt = Receipt(TENANT, "key", "fingerprint", NOW_MS, 200, b"answer")
-    said = audit("alert.acknowledge")
-    assert await alerts.acknowledge(TENANT, [alert.id], NOW_MS + 1, said, receipt) == 1
+    entry = audit("alert.acknowledge")
+    assert await alerts.acknowledge(TENANT, [alert.id], NOW_MS + 1, entry, receipt) == 1
     assert await acknowledge(alerts, alert.id, at_ms=NOW_MS + 2) == 0
     found = await alerts.find_alert(TENANT, alert.id)
     assert found == msgspec.structs.replace(alert, acknowledged_ms=NOW_MS + 1, acknowledged_by="ann")

@@ -32,12 +32,12 @@ async def test_whom_nothing_is_known_of_may_be_called(breakers: Breakers) -> Non
 
 
 async def test_more_than_half_of_enough_calls_open_it(breakers: Breakers) -> None:
-    told = {
+    counts = {
         "few": CallCounts(MIN_CALLS - 1, MIN_CALLS - 1),
         "half": CallCounts(MIN_CALLS, MIN_CALLS // 2),
         "more": CallCounts(MIN_CALLS, MIN_CALLS // 2 + 1),
     }
-    assert await breakers.add_counts(told, NOW_MS) == {"few": CLOSED, "half": CLOSED, "more": OPEN_MS}
+    assert await breakers.add_counts(counts, NOW_MS) == {"few": CLOSED, "half": CLOSED, "more": OPEN_MS}
     assert await breakers.ask("more", NOW_MS + 10) == OPEN_MS - 10
     assert await breakers.ask("half", NOW_MS) == await breakers.ask("few", NOW_MS) == CLOSED
 

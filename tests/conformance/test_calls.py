@@ -20,20 +20,20 @@ from noonday.ports.queries import QueryStore
 from noonday.tasks.translating import to_job_spec
 from tests.support.crank import Crank
 from tests.support.factories import DAY, HOUR, MINUTE, NOW_MS, SECOND, TENANT, audit, every, failure, job, report, spec
-from tests.tasks.said import decoded
+from tests.tasks.requests import decoded
 
 HERE, THERE = "https://here.example:443", "http://there.example:80"
 MOST = 1000
 KEPT = Retention(DAY, DAY, DAY, DAY, DAY, DAY, DAY, DAY)
 
 
-def once(endpoint: str | None = HERE, **said: Any) -> JobSpec:
+def once(endpoint: str | None = HERE, **fields: Any) -> JobSpec:
     target = Target(POOL, HANDLER, endpoint)
-    return spec(**{"target": target, "retry_policy": RetryPolicy(max_attempts=1), **said})
+    return spec(**{"target": target, "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
-def recurring(**said: Any) -> JobSpec:
-    return every(**{"target": Target(POOL, HANDLER, HERE), "retry_policy": RetryPolicy(max_attempts=1), **said})
+def recurring(**fields: Any) -> JobSpec:
+    return every(**{"target": Target(POOL, HANDLER, HERE), "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
 async def run_all(crank: Crank, outcome: Outcome = Outcome.SUCCEEDED, message: str = "boom") -> list[ExecutionId]:
@@ -66,9 +66,9 @@ async def dead(query_store: QueryStore, **where: Any) -> list[str]:
     return [letter.execution.id for letter in await query_store.list_dead(TENANT, query, None, MOST)]
 
 
-def again(execution: Execution, name: str, **said: Any) -> Resend:
+def again(execution: Execution, name: str, **fields: Any) -> Resend:
     new = ExecutionId(f"{execution.id[:24]}{name:0>12}")
-    return Resend(execution, new, **{"revision": execution.revision, **said})
+    return Resend(execution, new, **{"revision": execution.revision, **fields})
 
 
 async def run_again(crank: Crank, of: Job, *wanted: Resend) -> list[Execution]:
@@ -179,13 +179,14 @@ async def test_what_a_job_said_is_read_at_its_revision(crank: Crank, query_store
     await crank.add(task)
     await crank.fire()
     await crank.change(task, _replaced(recurring(name="report", target=Target(POOL, HANDLER, THERE)), b"second"))
-    said = await query_store.definitions(TENANT, [(task.id, 1), (task.id, 2), (job().id, 1)])
-    assert {key: (one.endpoint, one.revision, one.payload) for key, one in said.items()} == {
+    definitions = await query_store.definitions(TENANT, [(task.id, 1), (task.id, 2), (job().id, 1)])
+    assert {key: (one.endpoint, one.revision, one.payload) for key, one in definitions.items()} == {
         (task.id, 1): (HERE, 1, b"first"),
         (task.id, 2): (THERE, 2, b"second"),
     }
-    assert said[task.id, 1].name == "report"
-    assert (said[task.id, 1].pool, said[task.id, 1].handler, said[task.id, 1].state) == (POOL, HANDLER, JobState.ACTIVE)
+    first = definitions[task.id, 1]
+    assert first.name == "report"
+    assert (first.pool, first.handler, first.state) == (POOL, HANDLER, JobState.ACTIVE)
     assert await query_store.definitions(TenantId("other"), [(task.id, 1)]) == {}
 
 
@@ -196,8 +197,8 @@ async def test_what_is_not_kept_any_more_is_read_as_it_is_now(crank: Crank, quer
     await crank.change(task, _replaced(recurring(), b"second"))
     while await crank.store.executions.prune(KEPT, crank.now_ms, 100):
         pass
-    said = await query_store.definitions(TENANT, [(task.id, 1)])
-    assert (said[task.id, 1].revision, said[task.id, 1].payload) == (2, b"second")
+    definitions = await query_store.definitions(TENANT, [(task.id, 1)])
+    assert (definitions[task.id, 1].revision, definitions[task.id, 1].payload) == (2, b"second")
 
 
 def _replaced(spec: JobSpec, payload: bytes) -> Any:

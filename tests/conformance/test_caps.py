@@ -226,7 +226,7 @@ async def test_an_occurrence_that_has_an_execution_takes_no_slot(crank: Crank) -
     assert await slots(crank) == Slots(0, 2)
 
 
-class Lives:
+class RandomHistory:
     """Jobs of two tenants in two pools, with caps on everything, and workers to whom anything may happen."""
 
     CAPS: ClassVar[dict[SlotKey, int]] = {
@@ -294,11 +294,11 @@ class Lives:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_happens_caps_hold_and_what_counts_is_counted(crank: Crank, seed: int) -> None:
-    lives = Lives(crank, seed)
-    await lives.begin()
+    history = RandomHistory(crank, seed)
+    await history.begin()
     for _ in range(25):
-        await lives.turn()
-    assert "SUCCEEDED" in {state for one in lives.jobs for state in await crank.states_of(one)}
+        await history.turn()
+    assert "SUCCEEDED" in {state for one in history.jobs for state in await crank.states_of(one)}
 
 
 async def test_those_who_fire_side_by_side_share_what_is_free(crank: Crank) -> None:

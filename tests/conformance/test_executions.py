@@ -22,7 +22,7 @@ from noonday.ports.jobs import Jobs
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
 from noonday.ports.workload import Workload
-from tests.support.crank import GENERATION, Crank, moves_of
+from tests.support.crank import GENERATION, Crank, states_through
 from tests.support.factories import (
     DAY,
     HANDLER,
@@ -182,7 +182,7 @@ async def test_the_same_report_twice_in_a_batch_counts_once(crank: Crank, kind: 
     assert (settled.refused, settled.by_state) == ((failed,), {})
     found = await crank.look(dispatch)
     assert (found.attempt, found.dispatch) == (2, 2)
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.FAILED, State.PENDING]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.FAILED, State.PENDING]
 
 
 @each_kind
@@ -190,7 +190,7 @@ async def test_a_success_twice_in_a_batch_counts_once(crank: Crank, kind: JobSpe
     dispatch = await fired(crank, kind)
     settled = await crank.settle(report(dispatch), report(dispatch))
     assert settled.by_state == {"SUCCEEDED": 1}
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 # Ends
@@ -205,7 +205,7 @@ async def test_a_success_is_kept_with_its_result(crank: Crank, kind: JobSpec) ->
     assert (found.state, found.attempt, found.dispatch) == (State.SUCCEEDED, 1, 1)
     assert (found.worker_id, found.started_ms, found.finished_ms) == (WORKER, NOW_MS, NOW_MS + SECOND)
     assert (found.result, found.progress, found.failure) == (b"42", b"all", None)
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
     assert await crank.timeline() == []
 
 
@@ -220,7 +220,7 @@ async def test_a_start_is_followed_by_its_end(crank: Crank, kind: JobSpec) -> No
     await crank.settle(report(dispatch))
     ended = await crank.look(dispatch)
     assert (ended.state, ended.started_ms, ended.finished_ms) == (State.SUCCEEDED, NOW_MS, NOW_MS + SECOND)
-    assert moves_of(ended) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(ended) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 @pytest.mark.also_threaded
@@ -229,7 +229,7 @@ async def test_a_start_and_its_end_may_come_in_one_batch(crank: Crank, kind: Job
     dispatch = await fired(crank, kind)
     settled = await crank.settle(report(dispatch, Outcome.STARTED), report(dispatch))
     assert (settled.by_state, settled.refused) == ({"SUCCEEDED": 1}, ())
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 async def test_a_second_start_of_the_same_run_is_refused(crank: Crank) -> None:
@@ -293,8 +293,8 @@ async def test_an_execution_that_used_up_its_attempts_is_dead(
     assert (settled.by_state, settled.entries) == ({"DEAD": 1}, ())
     dead = await crank.look(dispatch)
     assert (dead.state, dead.attempt, dead.dispatch) == (State.DEAD, 3, 3)
-    assert is_path(moves_of(dead))
-    assert moves_of(dead).count(State.RUNNING) == 3
+    assert is_path(states_through(dead))
+    assert states_through(dead).count(State.RUNNING) == 3
     assert await query_store.find_dead(TENANT, dead.id) == (crank.now_ms, False, None)
     assert await crank.timeline() == []
 
@@ -342,7 +342,7 @@ async def test_transitions_of_one_that_comes_back_very_often_are_bounded(
     dispatch = await come_back_often(crank, KEPT_DISPATCHES + 20)
     found = await crank.look(dispatch)
     assert found.dispatch == KEPT_DISPATCHES + 21
-    assert moves_of(found) == [State.PENDING, *[State.RUNNING, State.PENDING] * KEPT_DISPATCHES]
+    assert states_through(found) == [State.PENDING, *[State.RUNNING, State.PENDING] * KEPT_DISPATCHES]
     if reported:
         await crank.settle(report(dispatch, Outcome.STARTED, ended_ms=crank.now_ms))
         assert (await crank.look(dispatch)).state is State.RUNNING
@@ -354,8 +354,8 @@ async def test_transitions_of_one_that_comes_back_very_often_are_bounded(
         Outcome.CANCELLED: [State.CANCELLED],
         Outcome.FAILED: [State.FAILED, State.DEAD],
     }
-    assert moves_of(ended)[2 * KEPT_DISPATCHES + 1 :] == [State.RUNNING, *ends[outcome]]
-    assert is_path(moves_of(ended))
+    assert states_through(ended)[2 * KEPT_DISPATCHES + 1 :] == [State.RUNNING, *ends[outcome]]
+    assert is_path(states_through(ended))
     assert (await crank.settle(report(dispatch, outcome, failure=error))).by_state == {}
 
 
@@ -374,7 +374,7 @@ async def test_one_that_no_worker_has_a_handler_for_waits_longer_each_time(crank
 async def test_an_interruption_before_the_start_is_no_run(crank: Crank) -> None:
     dispatch = await fired(crank)
     await crank.settle(report(dispatch, Outcome.INTERRUPTED, started_ms=0))
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.PENDING]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.PENDING]
 
 
 async def test_what_was_too_late_at_the_worker_expires(crank: Crank) -> None:
@@ -382,7 +382,7 @@ async def test_what_was_too_late_at_the_worker_expires(crank: Crank) -> None:
     settled = await crank.settle(report(dispatch, Outcome.EXPIRED))
     assert settled.by_state == {"EXPIRED": 1}
     found = await crank.look(dispatch)
-    assert moves_of(found) == [State.PENDING, State.EXPIRED]
+    assert states_through(found) == [State.PENDING, State.EXPIRED]
     assert (found.started_ms, found.finished_ms) == (None, NOW_MS + SECOND)
 
 
@@ -429,9 +429,9 @@ async def test_any_bytes_of_a_result_are_kept(crank: Crank, ciphertext: bytes) -
 # Who says how often
 
 
-async def wait_after_failure(crank: Crank, said: JobSpec) -> int:
+async def wait_after_failure(crank: Crank, wanted: JobSpec) -> int:
     """How long a failed execution waits for its second attempt; -1 if there is none."""
-    dispatch = await fired(crank, said)
+    dispatch = await fired(crank, wanted)
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     found = await crank.look(dispatch)
     return -1 if found.waits_until_ms is None else found.waits_until_ms - crank.now_ms
@@ -473,7 +473,7 @@ async def test_the_job_is_heard_as_it_was_when_it_fired(crank: Crank) -> None:
 # Wishes
 
 
-async def wished(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edit: object) -> None:
+async def revoked(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edit: object) -> None:
     changed = msgspec.structs.replace(one, **edit) if edit else None
     await crank.change(one, Change(job=changed, cancel=((dispatch.execution_id, reason),)))
 
@@ -489,19 +489,19 @@ async def test_what_was_asked_to_be_cancelled_gets_no_other_attempt(
     one = job(kind)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     settled = await crank.settle(report(dispatch, outcome, failure=failure()))
     assert (settled.by_state, settled.entries) == ({"CANCELLED": 1}, ())
     found = await crank.look(dispatch)
     assert (found.state, found.revocation) == (State.CANCELLED, "cancelled by ann")
-    assert is_path(moves_of(found))
+    assert is_path(states_through(found))
 
 
 async def test_the_true_outcome_of_what_could_not_be_cancelled_any_more_is_kept(crank: Crank) -> None:
     one = job(PLAIN)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     await crank.settle(report(dispatch))
     assert (await crank.look(dispatch)).state is State.SUCCEEDED
 
@@ -511,7 +511,7 @@ async def test_an_edited_occurrence_that_did_not_start_goes_on_under_the_new_def
     await crank.add(one)
     dispatch = await crank.fire_one()
     moved = every(target=Target("mail", "send"))
-    await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new", spec=moved)
+    await revoked(crank, one, dispatch, "EDITED", revision=2, payload=b"new", spec=moved)
     (entry,) = (await crank.settle(report(dispatch, Outcome.REVOKED, ended_ms=NOW_MS))).entries
     assert (entry.key, entry.number, entry.due_ms, entry.pool) == (dispatch.execution_id, 2, NOW_MS, "mail")
     again = await crank.fire_one()
@@ -525,7 +525,7 @@ async def test_an_edited_occurrence_is_not_handed_out_before_its_instant(crank: 
     crank.now_ms = NOW_MS - 200
     await crank.add(one)
     (dispatch,) = (await crank.fire(await crank.timeline())).dispatches
-    await wished(crank, one, dispatch, "EDITED", revision=2)
+    await revoked(crank, one, dispatch, "EDITED", revision=2)
     (entry,) = (await crank.settle(report(dispatch, Outcome.REVOKED, ended_ms=NOW_MS - 100))).entries
     assert entry.due_ms == NOW_MS
 
@@ -534,10 +534,10 @@ async def test_an_edited_occurrence_that_the_new_plan_does_not_have_is_cancelled
     one = job(every(60))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "EDITED", revision=2, spec=every(60, phase_sec=7))
+    await revoked(crank, one, dispatch, "EDITED", revision=2, spec=every(60, phase_sec=7))
     settled = await crank.settle(report(dispatch, Outcome.REVOKED))
     assert (settled.by_state, settled.entries) == ({"CANCELLED": 1}, ())
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.CANCELLED]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.CANCELLED]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.HANDED_BACK, Outcome.INTERRUPTED])
@@ -547,7 +547,7 @@ async def test_what_comes_back_unstarted_during_an_edit_goes_on_under_the_new_de
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
+    await revoked(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
     await crank.settle(report(dispatch, outcome, started_ms=0, ended_ms=NOW_MS))
     again = await crank.fire_one(at_ms=NOW_MS + 10 * SECOND)
     assert (again.number, again.revision, again.payload) == (2, 2, b"new")
@@ -559,7 +559,7 @@ async def test_an_edit_or_a_pause_never_changes_what_has_started(crank: Crank, k
     one = job(kind)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, reason, revision=2, payload=b"new")
+    await revoked(crank, one, dispatch, reason, revision=2, payload=b"new")
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     found = await crank.look(dispatch)
     assert (found.state, found.attempt, found.revocation) == (State.PENDING, 2, None)
@@ -571,7 +571,7 @@ async def test_a_paused_one_shot_that_did_not_start_is_held_until_it_is_released
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     settled = await crank.settle(report(dispatch, Outcome.REVOKED))
     assert settled.entries == ()
     assert await crank.timeline() == []
@@ -587,7 +587,7 @@ async def test_the_retry_of_a_run_of_a_paused_job_is_held(crank: Crank, marked: 
     one = job(every(retry_policy=RetryPolicy(max_attempts=3, backoff=Backoff.FIXED, initial_delay_ms=HOUR)))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    pause = wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    pause = revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     start = crank.settle(report(dispatch, Outcome.STARTED))
     for step in (pause, start) if marked.startswith("before") else (start, pause):
         await step
@@ -616,7 +616,7 @@ async def test_what_waits_on_the_timeline_can_be_held_and_released(crank: Crank)
 
 async def test_the_turn_of_one_that_waited_for_another_comes_and_is_held_while_the_job_is_paused(crank: Crank) -> None:
     one, dispatch = await buffered(crank)
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     settled = await crank.settle(report(dispatch, Outcome.SUCCEEDED))
     assert settled.entries == ()
     after = (await crank.change(one, Change())).after
@@ -673,7 +673,7 @@ async def test_a_run_that_was_cancelled_is_used_up(crank: Crank, ended: str) -> 
     one = job(every(max_runs=2))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, ended)
+    await revoked(crank, one, dispatch, ended)
     await crank.settle(report(dispatch, Outcome.REVOKED))
     row = await crank.fire_row(one)
     assert row is not None
@@ -697,7 +697,7 @@ async def test_a_paused_occurrence_of_a_schedule_is_given_up(crank: Crank) -> No
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     await crank.settle(report(dispatch, Outcome.REVOKED))
     found = await crank.look(dispatch)
     assert (found.state, found.revocation) == (State.CANCELLED, "PAUSED")
@@ -707,7 +707,7 @@ async def test_a_pause_that_was_taken_back_in_time_costs_nothing(crank: Crank) -
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     await crank.change(one, Change(job=one))
     await crank.settle(report(dispatch, Outcome.REVOKED))
     assert (await crank.fire_one()).execution_id == dispatch.execution_id
@@ -720,11 +720,11 @@ async def test_wishes_name_what_is_handed_out_or_running_and_asked_to_end(crank:
     await crank.settle(report(running, Outcome.STARTED))
     for asked in (running, waiting, ended):
         owner = next(one for one in jobs if one.id == asked.job_id)
-        await wished(crank, owner, asked, f"wish {asked.job_id}")
+        await revoked(crank, owner, asked, f"reason {asked.job_id}")
     await crank.settle(report(ended))
     later_ms = NOW_MS + HOUR
     assert sorted(await executions.revocations(POOL, later_ms)) == sorted(
-        (asked.execution_id, 1, f"wish {asked.job_id}") for asked in (running, waiting)
+        (asked.execution_id, 1, f"reason {asked.job_id}") for asked in (running, waiting)
     )
     assert await executions.revocations("mail", 0) == []
 
@@ -734,10 +734,10 @@ async def test_wishes_name_what_ended_a_moment_ago_as_well(crank: Crank, executi
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "wish")
+    await revoked(crank, one, dispatch, "reason")
     crank.now_ms = NOW_MS + MINUTE
     await crank.settle(report(dispatch, Outcome.CANCELLED, ended_ms=NOW_MS + MINUTE))
-    named = [(dispatch.execution_id, 1, "wish")]
+    named = [(dispatch.execution_id, 1, "reason")]
     assert await executions.revocations(POOL, NOW_MS + MINUTE - 1) == named
     assert await executions.revocations(POOL, NOW_MS + MINUTE) == []
 
@@ -832,8 +832,8 @@ async def test_a_beat_keeps_what_a_running_handler_said(crank: Crank) -> None:
 
 async def test_progress_counts_also_if_it_comes_with_the_start(crank: Crank) -> None:
     dispatch = await fired(crank)
-    said = Beat(WORKER, NOW_MS, ((dispatch.execution_id, 1, b"page 7"),))
-    await crank.settle(report(dispatch, Outcome.STARTED), signs=[said])
+    beat = Beat(WORKER, NOW_MS, ((dispatch.execution_id, 1, b"page 7"),))
+    await crank.settle(report(dispatch, Outcome.STARTED), signs=[beat])
     assert (await crank.look(dispatch)).progress == b"page 7"
 
 
@@ -888,7 +888,7 @@ async def test_what_a_lost_worker_ran_is_retried_and_uses_up_an_attempt(
     assert [(e.key, e.number) for e in settled.entries] == [(lost.execution_id, 2)]
     found = await crank.look(lost)
     assert (found.state, found.attempt, found.worker_id) == (State.PENDING, 2, None)
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.FAILED_WORKER_LOST, State.PENDING]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.FAILED_WORKER_LOST, State.PENDING]
     assert WORKER in (found.failure or "")
     assert (await crank.look(kept)).state is State.RUNNING
     assert {w.id: w.state for w in await workload.list_workers()} == {WORKER: "LOST", OTHER: "ALIVE"}
@@ -913,7 +913,7 @@ async def test_what_was_to_be_cancelled_when_its_worker_was_lost_is_cancelled(
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.STARTED))
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     settled = await executions.lose_workers([WORKER], NOW_MS + MINUTE)
     assert (settled.entries, settled.by_state) == ((), {"CANCELLED": 1})
 
@@ -942,7 +942,7 @@ async def test_when_the_log_is_lost_what_ran_is_lost_and_what_was_on_its_way_com
     )
     settled = await executions.recover_log(0, "generation-2", NOW_MS + MINUTE)
     assert {(e.key, e.number) for e in settled.entries} == {(ran.execution_id, 2), (on_its_way.execution_id, 2)}
-    assert moves_of(await crank.look(ran))[2:] == [State.FAILED_WORKER_LOST, State.PENDING]
+    assert states_through(await crank.look(ran))[2:] == [State.FAILED_WORKER_LOST, State.PENDING]
     back = await crank.look(on_its_way)
     assert (back.attempt, back.dispatch, back.fired_ms) == (1, 2, None)
     assert (await crank.look(ended)).state is State.SUCCEEDED
@@ -955,7 +955,7 @@ async def test_when_the_log_is_lost_what_was_to_be_cancelled_is_cancelled(crank:
     one = job(PLAIN)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     settled = await executions.recover_log(0, "generation-2", NOW_MS + MINUTE)
     assert (settled.entries, settled.by_state) == ((), {"CANCELLED": 1})
 
@@ -964,7 +964,7 @@ async def test_when_the_log_is_lost_an_edited_occurrence_is_not(crank: Crank, ex
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
+    await revoked(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
     await executions.recover_log(0, "generation-2", NOW_MS + SECOND)
     again = await crank.fire_one(at_ms=NOW_MS + SECOND)
     assert (again.execution_id, again.number, again.payload) == (dispatch.execution_id, 2, b"new")
@@ -1200,8 +1200,8 @@ async def test_whatever_is_reported_the_moves_form_a_legal_path(crank: Crank, ki
             latest = next(iter(again), dispatch)
             await crank.settle(report(latest, second, failure=failure(), worker_id=WORKER))
             found = await crank.look(dispatch)
-            assert is_path(moves_of(found)), (first, second, moves_of(found))
-            assert moves_of(found)[-1] is found.state
+            assert is_path(states_through(found)), (first, second, states_through(found))
+            assert states_through(found)[-1] is found.state
             assert found.attempt <= found.dispatch
             await clear(crank, found)
 

@@ -19,7 +19,7 @@ from noonday.model.view import PoolSettings
 from noonday.ports.firing import Firing
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
-from tests.support.crank import INSTANCE, Crank, moves_of
+from tests.support.crank import INSTANCE, Crank, states_through
 from tests.support.drivers import LEAD_MS, execute
 from tests.support.factories import (
     DAY,
@@ -124,10 +124,10 @@ async def test_a_due_one_shot_becomes_an_execution_and_leaves_the_timeline(crank
 
 
 async def test_a_dispatch_says_everything_a_worker_needs(crank: Crank) -> None:
-    said = spec(
+    wanted = spec(
         name="nightly", timeout_sec=7.5, heartbeat_timeout_sec=30, start_deadline_sec=600, priority=Priority.HIGH
     )
-    one = job(said, payload=b"\x00\xff sealed")
+    one = job(wanted, payload=b"\x00\xff sealed")
     await crank.add(one)
     assert await crank.fire_one(at_ms=NOW_MS + 5) == Dispatch(
         execution_id=execution_id(one.id, NOW_MS),
@@ -341,9 +341,9 @@ async def test_all_missed_occurrences_fire_in_turns_that_leave_none_out(crank: C
 # Executions that are handed out again
 
 
-async def failed_once(crank: Crank, said: object = None) -> Dispatch:
+async def failed_once(crank: Crank, wanted: object = None) -> Dispatch:
     """Fires a job whose only dispatch fails, and answers that."""
-    await crank.add(said or job())  # type: ignore[arg-type]
+    await crank.add(wanted or job())  # type: ignore[arg-type]
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure(), progress=b"half"))
     return dispatch
@@ -461,9 +461,9 @@ async def test_the_walk_goes_by_due_time_then_key_and_begins_after_its_mark(cran
 
 
 async def test_the_walk_ends_at_its_time_and_leaves_out_what_has_none(crank: Crank, firing: Firing) -> None:
-    early, late, held = job(), job(now_ms=NOW_MS + 10), job()
-    await crank.add(early, late, held)
-    await crank.change(held, Change(fire=Fire(NOW_MS, None)))
+    early, late, paused = job(), job(now_ms=NOW_MS + 10), job()
+    await crank.add(early, late, paused)
+    await crank.change(paused, Change(fire=Fire(NOW_MS, None)))
     assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 9, 100)] == [early.id]
     assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 10, 100)] == [early.id, late.id]
 
@@ -638,8 +638,8 @@ async def test_a_key_lets_no_more_run_than_its_limit(crank: Crank) -> None:
     fired = await crank.fire()
     assert len(fired.dispatches) == 2
     assert len(fired.blocked) == 3
-    assert all("db" in held.reason and "2" in held.reason for held in fired.blocked)
-    assert {held.entry.key for held in fired.blocked} == {e.key for e in await crank.due()}
+    assert all("db" in each.reason and "2" in each.reason for each in fired.blocked)
+    assert {each.entry.key for each in fired.blocked} == {e.key for e in await crank.due()}
     again = await crank.fire()
     assert (again.dispatches, len(again.blocked)) == ((), 3)
 
@@ -659,7 +659,7 @@ async def test_a_slot_is_free_again_when_its_execution_ends_or_waits_again(crank
     settled = await crank.settle(report(fired.dispatches[0], outcome, failure=failure(), snooze_ms=HOUR))
     assert settled.freed == ("key/db",)
     after = await crank.fire(await crank.due())
-    assert {d.job_id for d in after.dispatches} == {held.entry.key for held in fired.blocked}
+    assert {d.job_id for d in after.dispatches} == {each.entry.key for each in fired.blocked}
 
 
 async def test_a_running_execution_keeps_its_slot(crank: Crank) -> None:
@@ -678,8 +678,8 @@ async def test_a_retry_waits_for_a_slot_like_any_other(crank: Crank) -> None:
     await crank.add(rival)
     running = await crank.fire_one()
     assert running.job_id == rival.id
-    held = await crank.fire(at_ms=NOW_MS + HOUR)
-    assert [h.entry.key for h in held.blocked] == [first.execution_id]
+    again = await crank.fire(at_ms=NOW_MS + HOUR)
+    assert [each.entry.key for each in again.blocked] == [first.execution_id]
     await crank.settle(report(running))
     assert (await crank.fire_one()).execution_id == first.execution_id
 
@@ -859,11 +859,11 @@ async def test_recomputing_goes_in_pages(crank: Crank, firing: Firing) -> None:
 async def test_recomputing_leaves_what_is_due_or_held(crank: Crank, firing: Firing) -> None:
     overdue, paused = job(spec(**CRON)), job(spec(**CRON))
     await crank.add(overdue, paused)
-    late, held = Fire(NOW_MS - HOUR, NOW_MS - HOUR), Fire(NOW_MS + 5, None)
+    late, suspended = Fire(NOW_MS - HOUR, NOW_MS - HOUR), Fire(NOW_MS + 5, None)
     await crank.change(overdue, Change(fire=late))
-    await crank.change(paused, Change(fire=held))
+    await crank.change(paused, Change(fire=suspended))
     await firing.replan("2030a", 100, NOW_MS)
-    assert (await crank.fire_row(overdue), await crank.fire_row(paused)) == (late, held)
+    assert (await crank.fire_row(overdue), await crank.fire_row(paused)) == (late, suspended)
 
 
 async def test_recomputing_does_not_go_back_to_an_occurrence_that_was_fired_ahead(crank: Crank, firing: Firing) -> None:
@@ -928,7 +928,7 @@ async def test_an_occurrence_that_has_an_execution_gets_no_second_one(crank: Cra
     assert await crank.fire_row(one) == Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)
 
 
-class Lives:
+class RandomHistory:
     """Some jobs that share keys and mind overlaps, and workers to whom anything may happen."""
 
     LIMITS = (("a", 1), ("b", 2))
@@ -982,7 +982,7 @@ class Lives:
             alone = [each for each in found if each.job_id == one.id and each.state in OPEN and not each.buffered]
             assert len(alone) <= 1 or one.spec.overlap is Overlap.ALLOW
         for each in found:
-            assert is_path(moves_of(each))
+            assert is_path(states_through(each))
             assert each.attempt <= each.dispatch
             # Buffered, or on the timeline, or handed out: one of these, while it is open.
             places = bool(each.buffered) + (each.waits_until_ms is not None) + (each.fired_ms is not None)
@@ -991,20 +991,20 @@ class Lives:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_happens_keys_and_overlaps_hold_and_everything_ends(crank: Crank, seed: int) -> None:
-    lives = Lives(crank, seed)
-    await crank.add(*lives.jobs)
+    history = RandomHistory(crank, seed)
+    await crank.add(*history.jobs)
     for _ in range(40):
-        await lives.turn()
-        await lives.check()
+        await history.turn()
+        await history.check()
     crank.now_ms += 10 * MINUTE
     for _ in range(500):
         fired = await crank.fire()
-        lives.handed_out |= {d.execution_id: d for d in fired.dispatches}
-        await crank.settle(*[lives.something(d, Outcome.SUCCEEDED) for d in lives.handed_out.values()])
+        history.handed_out |= {d.execution_id: d for d in fired.dispatches}
+        await crank.settle(*[history.something(d, Outcome.SUCCEEDED) for d in history.handed_out.values()])
         crank.now_ms += SECOND
         if not await crank.timeline():
             break
-    states = {state for one in lives.jobs for state in await crank.states_of(one)}
+    states = {state for one in history.jobs for state in await crank.states_of(one)}
     assert states <= {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
     assert await crank.timeline() == []
 

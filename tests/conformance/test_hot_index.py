@@ -236,8 +236,8 @@ async def test_a_pool_that_is_not_named_gets_nothing(index: HotIndex) -> None:
 
 
 async def test_tenants_take_turns_however_much_each_has(index: HotIndex) -> None:
-    crowd = [entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(100)]
-    await index.add([*crowd, *[entry(tenant=f"small-{n}") for n in range(9)]])
+    many = [entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(100)]
+    await index.add([*many, *[entry(tenant=f"small-{n}") for n in range(9)]])
     claimed = await take(index, credit=20)
     shares = Counter(each.tenant for each in claimed)
     assert len(shares) == 10

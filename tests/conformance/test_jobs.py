@@ -18,7 +18,7 @@ from noonday.ports.firing import Firing
 from noonday.ports.jobs import Jobs
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
-from tests.support.crank import Crank, first_fire, moves_of
+from tests.support.crank import Crank, first_fire, states_through
 from tests.support.factories import (
     HOUR,
     MINUTE,
@@ -52,9 +52,9 @@ def new(*jobs: Job) -> list[NewJob]:
     return [NewJob(one, first_fire(one, NOW_MS)) for one in jobs]
 
 
-def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **said: object) -> NewExecution:
+def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **fields: object) -> NewExecution:
     made = NewExecution(execution_id(one.id, at_ms, f"trigger:{key}"), at_ms, at_ms, Cause.TRIGGER)
-    return msgspec.structs.replace(made, **said)
+    return msgspec.structs.replace(made, **fields)
 
 
 # Adding
@@ -421,9 +421,9 @@ async def test_a_new_execution_that_exists_is_left_alone(crank: Crank) -> None:
     assert [e.key for e in again.entries] == [trigger(one, "2").id]
 
 
-@pytest.mark.parametrize("said", [{}, {"concurrency": Concurrency("db", 1)}], ids=["plain", "key"])
-async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, said: dict[str, object]) -> None:
-    one = job(every(**said))
+@pytest.mark.parametrize("fields", [{}, {"concurrency": Concurrency("db", 1)}], ids=["plain", "key"])
+async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, fields: dict[str, object]) -> None:
+    one = job(every(**fields))
     await crank.add(one)
     await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
     await crank.settle(report(await crank.fire_one()))
@@ -484,7 +484,7 @@ async def test_what_nobody_holds_is_cancelled_at_once(crank: Crank) -> None:
     found = await crank.look(dispatch)
     assert (found.state, found.revocation, found.waits_until_ms) == (State.CANCELLED, "by ann", None)
     assert found.finished_ms == NOW_MS + HOUR
-    assert is_path(moves_of(found))
+    assert is_path(states_through(found))
     assert [e.kind for e in await crank.timeline()] == [Kind.FIRE]
 
 
@@ -495,7 +495,7 @@ async def test_the_moves_of_a_cancelled_execution_go_forward_in_time(crank: Cran
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
     asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.revocation", crank.now_ms + 1))
     await crank.change(one, asked)
-    times = [move[1] for move in json.loads(f"[{(await crank.look(dispatch)).transitions}]")]
+    times = [transition[1] for transition in json.loads(f"[{(await crank.look(dispatch)).transitions}]")]
     assert times == sorted(times)
 
 

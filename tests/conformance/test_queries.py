@@ -75,7 +75,7 @@ async def test_jobs_are_listed_newest_first_and_in_pages(crank: Crank, query_sto
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "definition"),
     [
         (JobFilter(type="INTERVAL"), every()),
         (JobFilter(pool="mail"), spec(target=Target("mail", HANDLER))),
@@ -90,8 +90,8 @@ async def test_jobs_are_listed_newest_first_and_in_pages(crank: Crank, query_sto
     ],
     ids=["type", "pool", "handler", "name", "tag", "unique key", "several"],
 )
-async def test_jobs_are_filtered(crank: Crank, query_store: QueryStore, where: JobFilter, said: JobSpec) -> None:
-    wanted = job(said)
+async def test_jobs_are_filtered(crank: Crank, query_store: QueryStore, where: JobFilter, definition: JobSpec) -> None:
+    wanted = job(definition)
     await crank.add(job(spec(tags=("blue",), name="other", unique_key="other")), wanted, job())
     assert await ids_of(query_store, where) == [wanted.id]
 

@@ -169,16 +169,16 @@ async def test_a_lapsed_claim_is_renewed_unless_another_delivery_was_claimed_sin
 
 
 async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> None:
-    told, untold = dispatch(), dispatch()
+    acked, unacked = dispatch(), dispatch()
 
     async def lapsed() -> bool:
-        (answer,) = await lapsing.claim(OTHER, [untold], NOW_MS)
+        (answer,) = await lapsing.claim(OTHER, [unacked], NOW_MS)
         return isinstance(answer, Token)
 
-    await lapsing.claim(WORKER, [told, untold], NOW_MS)
-    await lapsing.ack([(told.execution_id, told.number)])
+    await lapsing.claim(WORKER, [acked, unacked], NOW_MS)
+    await lapsing.ack([(acked.execution_id, acked.number)])
     await eventually(lapsed)
-    assert await lapsing.claim(OTHER, [told], NOW_MS) == [ClaimRefused.ACKED]
+    assert await lapsing.claim(OTHER, [acked], NOW_MS) == [ClaimRefused.ACKED]
 
 
 # Flags

@@ -26,12 +26,12 @@ OTHER = TenantId("other")
 MOST = 1000
 
 
-def once(**said: Any) -> JobSpec:
-    return spec(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **said})
+def once(**fields: Any) -> JobSpec:
+    return spec(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
-def recurring(**said: Any) -> JobSpec:
-    return every(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **said})
+def recurring(**fields: Any) -> JobSpec:
+    return every(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
 async def listed(query_store: QueryStore, status: str | None = None, offset: int = 0, limit: int = MOST) -> list[JobId]:
@@ -98,12 +98,12 @@ async def test_a_task_comes_with_its_job_its_time_and_its_latest_execution(
 
 @dataclass(frozen=True)
 class Case:
-    said: str
+    kind: str
     outcome: str
     edit: str
 
 
-SAID = {"once": once(), "for ever": recurring(), "for the last time": recurring(max_runs=1)}
+SPECS = {"once": once(), "for ever": recurring(), "for the last time": recurring(max_runs=1)}
 OUTCOMES = {
     "not yet": None,
     "handed out": None,
@@ -120,7 +120,7 @@ EDITS = {
     "halted": (JobState.PAUSED, "the receiver answered 410"),
     "cancelled": (JobState.CANCELLED, None),
 }
-CASES = [Case(*case) for case in product(SAID, OUTCOMES, EDITS)]
+CASES = [Case(*case) for case in product(SPECS, OUTCOMES, EDITS)]
 
 
 def stop(state: JobState, halted: str | None = None) -> Any:
@@ -132,14 +132,14 @@ def stop(state: JobState, halted: str | None = None) -> Any:
 
 
 def job_of(case: Case) -> Job:
-    said = SAID[case.said]
+    chosen = SPECS[case.kind]
     if case.outcome == "failed":
-        said = msgspec.structs.replace(said, retry_policy=RetryPolicy(max_attempts=2))
-    if case.outcome == "not yet" and said.one_shot:
-        said = msgspec.structs.replace(said, run_at=instant(NOW_MS + DAY))
+        chosen = msgspec.structs.replace(chosen, retry_policy=RetryPolicy(max_attempts=2))
+    if case.outcome == "not yet" and chosen.one_shot:
+        chosen = msgspec.structs.replace(chosen, run_at=instant(NOW_MS + DAY))
     elif case.outcome == "not yet":
-        said = msgspec.structs.replace(said, start_at=instant(NOW_MS + DAY))
-    return job(said)
+        chosen = msgspec.structs.replace(chosen, start_at=instant(NOW_MS + DAY))
+    return job(chosen)
 
 
 async def play(crank: Crank) -> dict[JobId, Case]:

@@ -39,9 +39,9 @@ async def many_fired(crank: Crank, count: int, of: JobSpec = PLAIN) -> tuple[Dis
     return tuple((await crank.fire()).dispatches)
 
 
-def ended(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **said: Any) -> Report:
+def ended(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **fields: Any) -> Report:
     """As a worker says it: with the job, the tenant and the size of the payload."""
-    return report(of, outcome, **{"job_id": of.job_id, "tenant": of.tenant, "payload_bytes": 10, **said})
+    return report(of, outcome, **{"job_id": of.job_id, "tenant": of.tenant, "payload_bytes": 10, **fields})
 
 
 async def used(workload: Workload, tenant: TenantId = TENANT) -> Used:
@@ -95,9 +95,9 @@ async def test_what_came_back_without_a_start_does_not_count(crank: Crank, workl
 async def test_a_report_that_comes_again_in_a_later_batch_is_counted_once(
     crank: Crank, workload: Workload, kind: JobSpec, result: bytes | None
 ) -> None:
-    said = ended(await fired(crank, kind), result=result)
-    await crank.settle(said)
-    assert (await crank.settle(said)).usage == {}
+    reported = ended(await fired(crank, kind), result=result)
+    await crank.settle(reported)
+    assert (await crank.settle(reported)).usage == {}
     assert await used(workload) == ONE
 
 
@@ -106,8 +106,8 @@ async def test_a_report_that_comes_again_in_a_later_batch_is_counted_once(
 async def test_a_report_that_comes_twice_in_one_batch_is_counted_once(
     crank: Crank, workload: Workload, kind: JobSpec, outcome: Outcome
 ) -> None:
-    said = ended(await fired(crank, kind), outcome)
-    await crank.settle(said, said)
+    reported = ended(await fired(crank, kind), outcome)
+    await crank.settle(reported, reported)
     assert (await used(workload)).runs == 1
 
 
@@ -151,10 +151,10 @@ async def test_a_batch_that_is_applied_again_counts_once(
     crank: Crank, executions: Executions, workload: Workload, kind: JobSpec
 ) -> None:
     """As a recorder does that did not hear the answer, and whoever takes its place."""
-    said, place = ended(await fired(crank, kind)), Checkpoint(0, GENERATION, 1, 0)
-    await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
+    reported, place = ended(await fired(crank, kind)), Checkpoint(0, GENERATION, 1, 0)
+    await executions.settle([reported], [], was=None, now=place, now_ms=NOW_MS)
     with pytest.raises(StaleEpoch):
-        await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
+        await executions.settle([reported], [], was=None, now=place, now_ms=NOW_MS)
     assert await used(workload) == ONE
 
 

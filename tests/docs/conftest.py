@@ -48,10 +48,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def _wait_for_url(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if found := _API.search(line):
             # The greeting is printed at once when everything works.
             return found[1]
-    raise AssertionError(f"the server did not start: {said}")
+    raise AssertionError(f"the server did not start: {output}")

@@ -86,10 +86,10 @@ def test_rows_are_copied_from_where_the_first_attempt_stopped(tmp_path: Path) ->
 
 
 def test_a_program_without_a_loop_talks_to_a_server(server: Server, tmp_path: Path) -> None:
-    said = run("client_sync.py", tmp_path, server.environment)
-    assert said[:2] == ["echo {'hello': 'world'}", "batch 100 last 99"]
-    assert said[2].startswith("next 03:00:00+0")
-    assert said[3:] == [
+    output = run("client_sync.py", tmp_path, server.environment)
+    assert output[:2] == ["echo {'hello': 'world'}", "batch 100 last 99"]
+    assert output[2].startswith("next 03:00:00+0")
+    assert output[3:] == [
         'refused minute "61": 61 is not from 0 to 59',
         "failed DEAD",
         "dead letter attempt 1 was told to fail",

@@ -154,10 +154,10 @@ def test_the_requests_of_the_first_page_work(server: Server) -> None:
 @pytest.mark.slow
 def test_the_commands_of_the_first_page_work(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(server.folder)
-    said = "".join(_invoke(words, server) for block in FIRST_PAGE for words in _commands_in(block.text))
-    assert '"succeeded at attempt 2"' in said
-    assert "Attempt 1 began" in said
-    assert "cancelled nightly" in said
+    output = "".join(_invoke(words, server) for block in FIRST_PAGE for words in _commands_in(block.text))
+    assert '"succeeded at attempt 2"' in output
+    assert "Attempt 1 began" in output
+    assert "cancelled nightly" in output
 
 
 FIRST_PAGE = [block for block in blocks(DOCS / "howto" / "first-job.md", "bash") if not block.not_run]

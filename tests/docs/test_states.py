@@ -15,7 +15,7 @@ POLICY = RetryPolicy(max_attempts=3)
 
 
 def test_the_moves_are_those_of_the_code() -> None:
-    written = {name: moves for name, _, moves in table("states.md", "state", "means", "may move to")}
+    written = {name: targets for name, _, targets in table("states.md", "state", "means", "may move to")}
     assert written == {state.name: _listed(TRANSITIONS[state]) for state in State}
 
 
@@ -70,5 +70,5 @@ def _path(outcome: Outcome, *, attempt: int = 1, cancel_requested: bool = False,
             retryable=retryable,
         )
         if verdict:
-            return ", ".join(move.name for move in verdict.transitions) + (" +1" if verdict.attempt else "")
+            return ", ".join(state.name for state in verdict.transitions) + (" +1" if verdict.attempt else "")
     raise AssertionError(f"{outcome.name} is never legal")

@@ -169,8 +169,8 @@ class Case:
     async def change(self, decide: Decide, *show: ExecutionId) -> None:
         await self.crank.change(self.job, decide, show=show)
 
-    async def settle(self, outcome: Outcome, **said: Any) -> None:
-        done = report(self.dispatch, outcome, **said)
+    async def settle(self, outcome: Outcome, **fields: Any) -> None:
+        done = report(self.dispatch, outcome, **fields)
         await self.crank.settle(msgspec.structs.replace(done, ended_ms=self.crank.now_ms + 1))
 
     async def hand_out(self) -> None:

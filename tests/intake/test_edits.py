@@ -30,8 +30,8 @@ def waiting(one: Job, nominal_ms: int = NOW_MS, runs_left: int | None = None) ->
     return Fire(nominal_ms, nominal_ms + spread_ms(one.spec, one.id), runs_left)
 
 
-def paused(said: JobSpec | None = None) -> Job:
-    return job(said or every(), state=JobState.PAUSED)
+def paused(definition: JobSpec | None = None) -> Job:
+    return job(definition or every(), state=JobState.PAUSED)
 
 
 def span(decision: Decision) -> tuple[int, int, int, Decided]:
@@ -53,23 +53,23 @@ def test_a_schedule_waits_for_its_first_time_after_now_with_its_spread_and_runs(
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer"),
+    ("definition", "pointer"),
     [
         (every(60, end_at=instant(NOW_MS - HOUR)), "/endAt"),
         (spec(type=JobType.CRON, schedule="0 0 30 2 *"), "/schedule"),
     ],
 )
-def test_a_schedule_that_would_never_fire_is_refused(said: JobSpec, pointer: str) -> None:
+def test_a_schedule_that_would_never_fire_is_refused(definition: JobSpec, pointer: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        edits.first_fire(job(said), NOW_MS)
+        edits.first_fire(job(definition), NOW_MS)
     assert caught.value.flaws[0].pointer == pointer
 
 
 # Replacing
 
 
-def replaced(before: Snapshot, said: JobSpec, now_ms: int = NOW_MS) -> Change:
-    return edits.replace(before, said, b"new", now_ms, BY)
+def replaced(before: Snapshot, definition: JobSpec, now_ms: int = NOW_MS) -> Change:
+    return edits.replace(before, definition, b"new", now_ms, BY)
 
 
 def test_a_replacement_is_the_next_revision_and_keeps_what_a_job_is() -> None:
@@ -120,8 +120,8 @@ def test_a_paused_job_stays_paused_and_says_what_it_passed_over() -> None:
 
 
 def test_a_paused_job_that_makes_up_keeps_what_it_waits_for() -> None:
-    said = every(catch_up=CatchUp(while_paused=True))
-    change = replaced(seen(paused(said), Fire(NOW_MS, None)), said, LATER_MS)
+    definition = every(catch_up=CatchUp(while_paused=True))
+    change = replaced(seen(paused(definition), Fire(NOW_MS, None)), definition, LATER_MS)
     assert (change.fire, change.decisions) == (Fire(NOW_MS, None), ())
 
 
@@ -227,24 +227,24 @@ def upserted(before: Snapshot, wanted: Job) -> Change:
 
 
 def test_one_shot_that_is_over_does_not_run_again_under_its_key() -> None:
-    said = spec(type=JobType.DELAYED, delay_sec=5, unique_key="k")
-    one = job(said)
-    assert upserted(over(one), job(said, now_ms=LATER_MS)) == Change()
+    definition = spec(type=JobType.DELAYED, delay_sec=5, unique_key="k")
+    one = job(definition)
+    assert upserted(over(one), job(definition, now_ms=LATER_MS)) == Change()
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.RUNNING])
 def test_a_one_shot_that_is_open_is_not_run_a_second_time(state: State) -> None:
-    said = spec(unique_key="k")
-    one = job(said)
-    assert upserted(seen(one, None, execution(one, state=state)), job(said, now_ms=LATER_MS)) == Change()
+    definition = spec(unique_key="k")
+    one = job(definition)
+    assert upserted(seen(one, None, execution(one, state=state)), job(definition, now_ms=LATER_MS)) == Change()
 
 
 def test_a_one_shot_that_has_fired_at_this_instant_is_not_changed() -> None:
-    said = spec(run_at=instant(NOW_MS), unique_key="k")
-    one = job(said)
-    assert upserted(over(one), job(said)) == Change()
+    definition = spec(run_at=instant(NOW_MS), unique_key="k")
+    one = job(definition)
+    assert upserted(over(one), job(definition)) == Change()
     with pytest.raises(Conflict, match="set a later runAt"):
-        upserted(over(one), job(said, payload=b"new"))
+        upserted(over(one), job(definition, payload=b"new"))
     later = upserted(over(one), job(spec(run_at=instant(LATER_MS), unique_key="k")))
     assert later.fire == Fire(LATER_MS, LATER_MS)
 
@@ -355,8 +355,8 @@ def test_a_job_resumed_before_its_time_has_missed_nothing() -> None:
 
 
 def test_a_job_that_makes_up_for_a_pause_is_due_for_what_it_missed() -> None:
-    said = every(catch_up=CatchUp(CatchUpPolicy.ALL, while_paused=True), spread_sec=10)
-    one = paused(said)
+    definition = every(catch_up=CatchUp(CatchUpPolicy.ALL, while_paused=True), spread_sec=10)
+    one = paused(definition)
     change = edits.resume(seen(one, Fire(NOW_MS, None)), LATER_MS, BY)
     assert (change.fire, change.decisions) == (waiting(one), ())
 
@@ -375,7 +375,7 @@ def test_a_one_shot_that_has_fired_does_not_fire_again_when_it_is_resumed() -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "spent"),
+    ("definition", "spent"),
     [
         (every(max_runs=2), Fire(NOW_MS + 1, None, 0)),
         (every(end_at=instant(NOW_MS)), Fire(NOW_MS + 1, None)),
@@ -383,8 +383,10 @@ def test_a_one_shot_that_has_fired_does_not_fire_again_when_it_is_resumed() -> N
     ids=["max runs", "end"],
 )
 @pytest.mark.parametrize("at_ms", [NOW_MS - 100, LATER_MS], ids=["early ahead", "long ago"])
-def test_a_schedule_that_ended_does_not_begin_again_when_it_is_resumed(said: JobSpec, spent: Fire, at_ms: int) -> None:
-    one = paused(said)
+def test_a_schedule_that_ended_does_not_begin_again_when_it_is_resumed(
+    definition: JobSpec, spent: Fire, at_ms: int
+) -> None:
+    one = paused(definition)
     change = edits.resume(seen(one, spent, execution(one, state=State.RUNNING)), at_ms, BY)
     assert (change.fire, change.decisions) == (spent, ())
 
@@ -612,11 +614,11 @@ def test_an_archived_dead_letter_is_dealt_with() -> None:
 # Whatever people do
 
 
-class Life:
+class JobHistory:
     """A job as the store would have it, under edits and fires."""
 
-    def __init__(self, said: JobSpec) -> None:
-        self.job = job(said)
+    def __init__(self, definition: JobSpec) -> None:
+        self.job = job(definition)
         self.fire: Fire | None = edits.first_fire(self.job, NOW_MS)
         self.now_ms = NOW_MS
         self.fired: list[int] = []
@@ -670,38 +672,38 @@ steps = st.lists(
 )
 
 
-def live(said: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> Life:
-    life = Life(said)
+def play(definition: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> JobHistory:
+    history = JobHistory(definition)
     for what, later_ms, new in todo:
-        life.now_ms += later_ms
+        history.now_ms += later_ms
         if what == "work":
-            life.work()
+            history.work()
         elif what == "replace":
-            life.apply(edits.replace(life.snapshot(), new, None, life.now_ms, BY))
+            history.apply(edits.replace(history.snapshot(), new, None, history.now_ms, BY))
         elif what != "sleep":
-            life.apply(getattr(edits, what)(life.snapshot(), life.now_ms, BY))
-    life.now_ms += 10 * MINUTE
-    life.apply(edits.resume(life.snapshot(), life.now_ms, BY))
-    life.work()
-    return life
+            history.apply(getattr(edits, what)(history.snapshot(), history.now_ms, BY))
+    history.now_ms += 10 * MINUTE
+    history.apply(edits.resume(history.snapshot(), history.now_ms, BY))
+    history.work()
+    return history
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
-def test_whatever_people_do_nothing_is_decided_twice(said: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> None:
-    life = live(said, todo)
-    decided = sorted([*((time, time) for time in life.fired), *life.ranges])
+def test_whatever_people_do_nothing_is_decided_twice(definition: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> None:
+    history = play(definition, todo)
+    decided = sorted([*((time, time) for time in history.fired), *history.ranges])
     assert all(a[1] < b[0] for a, b in pairwise(decided))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
 def test_whatever_people_do_every_time_of_the_plan_in_force_is_decided(
-    said: JobSpec, todo: list[tuple[str, int, JobSpec]]
+    definition: JobSpec, todo: list[tuple[str, int, JobSpec]]
 ) -> None:
-    life = live(said, todo)
-    decided = [*((time, time) for time in life.fired), *life.ranges]
-    for (from_ms, one), (until_ms, _) in pairwise([*life.plans, (life.now_ms + 1, life.job)]):
+    history = play(definition, todo)
+    decided = [*((time, time) for time in history.fired), *history.ranges]
+    for (from_ms, one), (until_ms, _) in pairwise([*history.plans, (history.now_ms + 1, history.job)]):
         rule = rule_of(one.spec, one.anchor_ms)
         for time in rule.take(from_ms - 1, rule.count(from_ms - 1, until_ms - 1)):
             assert sum(first <= time <= last for first, last in decided) == 1
@@ -723,6 +725,6 @@ def test_an_edit_in_the_millisecond_of_another_comes_after_it() -> None:
 def test_edits_in_the_millisecond_of_a_due_time_decide_it_once() -> None:
     minutely = every(60)
     todo = [(what, 0, minutely) for what in ("pause", "replace", "resume", "replace")]
-    life = live(minutely, [("sleep", MINUTE, minutely), *todo])
-    decided = sorted([*((time, time) for time in life.fired), *life.ranges])
+    history = play(minutely, [("sleep", MINUTE, minutely), *todo])
+    decided = sorted([*((time, time) for time in history.fired), *history.ranges])
     assert all(a[1] < b[0] for a, b in pairwise(decided))

@@ -53,12 +53,12 @@ class Shop:
     async def learn(self) -> None:
         await self.engine.loops["tenants"].service.run_once(self.clock.now_ms())
 
-    async def create(self, count: int, caller: Caller = ANN, **said: Any) -> list[JobView]:
+    async def create(self, count: int, caller: Caller = ANN, **fields: Any) -> list[JobView]:
         """One-shots, each due a moment after the one before."""
         jobs = []
         for _ in range(count):
             self.clock.move_to(self.clock.now_ms() + 1)
-            one = JobSpec(**{"type": JobType.ONE_TIME, "target": Target("web", "call"), **said})
+            one = JobSpec(**{"type": JobType.ONE_TIME, "target": Target("web", "call"), **fields})
             jobs.append(await self.engine.services.jobs.create(caller, one))
         return jobs
 
@@ -98,15 +98,17 @@ async def shop() -> AsyncIterator[Shop]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "told"),
+    ("kind", "name", "subject"),
     [("TENANT", "acme", "tenant 'acme'"), ("POOL", "web", "pool 'web'"), ("ALL", "", "everything")],
 )
-async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(shop: Shop, kind: str, name: str, told: str) -> None:
+async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(
+    shop: Shop, kind: str, name: str, subject: str
+) -> None:
     await shop.engine.services.pauses.add(ANN, kind, name)
     (one,) = await shop.create(1)
     view = await shop.ask(one)
     assert (view.outcome, view.blocked_by, view.position, view.expected_at) == ("DUE", BlockedBy.PAUSE, None, None)
-    assert view.reason == f"{told} is paused since 2030-01-01T00:00:00Z by ann"
+    assert view.reason == f"{subject} is paused since 2030-01-01T00:00:00Z by ann"
 
 
 async def test_a_pause_of_somebody_else_holds_nothing(shop: Shop) -> None:
@@ -327,8 +329,8 @@ async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -
     drivers = shop.engine.drivers
     waiting = Waiting(drivers.query_store, drivers.settings_store, drivers.workload, NoTokens(), shop.clock)
     mark = (shop.clock.now_ms(), one.job_id)
-    hold = await waiting.of(Waiter(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
-    assert hold == Blocker(
+    blocker = await waiting.of(Waiter(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
+    assert blocker == Blocker(
         BlockedBy.TENANT_RATE, "the rate of tenant 'acme' is unknown: its counters cannot be reached", 0
     )
 
@@ -356,15 +358,15 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
         rate = rate_of(settings)
         assert rate is not None
         await RedisTokens(redis, prefix).take([TokenRequest(TENANT, rate, 2)], NOW_MS)
-        held = await ask(3)
-        assert (held.by, held.position) == (BlockedBy.TENANT_RATE, 3)
-        assert held.expected_ms is not None
-        assert abs(held.expected_ms - (NOW_MS + 4 * SECOND)) <= 1
+        blocker = await ask(3)
+        assert (blocker.by, blocker.position) == (BlockedBy.TENANT_RATE, 3)
+        assert blocker.expected_ms is not None
+        assert abs(blocker.expected_ms - (NOW_MS + 4 * SECOND)) <= 1
 
         fired = await crank.fire((await crank.due())[:2])
         assert (await ask(3, Concurrency("k", 2))).by is BlockedBy.KEY
         await store.settings_store.put_tenant(TENANT, TenantSettings(max_running=2), audit())
-        held = await ask(3)
-        assert (held.by, held.position) == (BlockedBy.TENANT_CAP, 1)
+        blocker = await ask(3)
+        assert (blocker.by, blocker.position) == (BlockedBy.TENANT_CAP, 1)
         await crank.settle(*[report(each, Outcome.SUCCEEDED) for each in fired.dispatches])
         assert (await ask(3)).by is BlockedBy.TURN

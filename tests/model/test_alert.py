@@ -17,12 +17,12 @@ from noonday.model.alert import (
 from tests.support.factories import NOW_MS, TENANT
 
 
-def observation(about: str = "job", kind: AlertKind = AlertKind.FAILED, **said: Any) -> Observation:
-    given = {"tenant": TENANT, "message": "no such file", "at_ms": NOW_MS, "job_id": about, **said}
+def observation(about: str = "job", kind: AlertKind = AlertKind.FAILED, **fields: Any) -> Observation:
+    given = {"tenant": TENANT, "message": "no such file", "at_ms": NOW_MS, "job_id": about, **fields}
     return Observation(kind=kind, about=about, **given)
 
 
-def alert(**said: Any) -> Alert:
+def alert(**fields: Any) -> Alert:
     given: dict[str, Any] = {
         "id": "1",
         "tenant": TENANT,
@@ -37,7 +37,7 @@ def alert(**said: Any) -> Alert:
         "count": 1,
         "first_ms": NOW_MS,
         "last_ms": NOW_MS,
-        **said,
+        **fields,
     }
     return Alert(**given)
 
@@ -85,8 +85,8 @@ def test_an_alert_that_was_open_is_told_of_only_if_each_counts() -> None:
         observation(),
     ]
     kept = [Kept(TENANT, "job", kind, "older", "import", "etl", None) for kind in ("EXHAUSTED", "FAILED")]
-    told = events_of(seen, raised_by(seen), kept)
-    assert [(each.kind, each.alert_id, each.at_ms) for each in told] == [
+    events = events_of(seen, raised_by(seen), kept)
+    assert [(each.kind, each.alert_id, each.at_ms) for each in events] == [
         (AlertKind.EXHAUSTED, "older", NOW_MS),
         (AlertKind.EXHAUSTED, "older", NOW_MS + 1),
     ]
@@ -94,12 +94,12 @@ def test_an_alert_that_was_open_is_told_of_only_if_each_counts() -> None:
 
 def test_a_job_recovers_once_whatever_it_recovers_from() -> None:
     ended = [alert(id="1"), alert(id="2", kind=AlertKind.SLOW, message="runs for 91 s"), alert(id="3", job_id="other")]
-    told = recoveries(ended, NOW_MS)
-    assert [(each.job_id, each.alert_id, each.kind) for each in told] == [
+    events = recoveries(ended, NOW_MS)
+    assert [(each.job_id, each.alert_id, each.kind) for each in events] == [
         ("job", "2", AlertKind.RECOVERED),
         ("other", "3", AlertKind.RECOVERED),
     ]
-    assert told[0].message == "recovered from SLOW: runs for 91 s"
+    assert events[0].message == "recovered from SLOW: runs for 91 s"
 
 
 def test_an_alert_is_open_until_it_is_seen_or_over() -> None:

@@ -18,7 +18,7 @@ def rows(count: int, tenant: str, due_ms: int = NOW_MS) -> list[Entry]:
     return [entry(tenant=tenant, due_ms=due_ms) for _ in range(count)]
 
 
-def place_of(one: Entry) -> tuple[int, str]:
+def position_of(one: Entry) -> tuple[int, str]:
     return one.due_ms, one.key
 
 
@@ -71,15 +71,15 @@ def test_whatever_is_placed_and_cut_everything_is_claimed_in_the_end(seed: int) 
             new = [
                 entry(tenant=tenant, due_ms=NOW_MS - random.randrange(9), lane=random.randrange(3)) for _ in range(6)
             ]
-            timeline |= {place_of(each): each for each in new}
+            timeline |= {position_of(each): each for each in new}
             queue.add(new)
         for each in queue.claim(NOW_MS, PLENTY, random.randrange(6)):
-            del timeline[place_of(each)]
+            del timeline[position_of(each)]
         assert len(queue) <= 50 + 6
         fetch(queue, timeline)
     for _ in range(2_000):
         for each in queue.claim(NOW_MS, PLENTY, 5):
-            del timeline[place_of(each)]
+            del timeline[position_of(each)]
         assert queue.next_ready_ms(PLENTY) is not None or not timeline or queue.omitted()
         fetch(queue, timeline)
     assert timeline == {}

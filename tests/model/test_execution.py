@@ -30,8 +30,8 @@ FAILURES = {
 RETURNS = (Outcome.SNOOZED, Outcome.INTERRUPTED, Outcome.HANDED_BACK, Outcome.ORPHANED)
 
 
-def verdict_on(outcome: Outcome, state: State = State.RUNNING, **said: object) -> Verdict | None:
-    known = {"attempt": 1, "policy": POLICY, "execution": "x", **said}
+def verdict_on(outcome: Outcome, state: State = State.RUNNING, **fields: object) -> Verdict | None:
+    known = {"attempt": 1, "policy": POLICY, "execution": "x", **fields}
     return judge(outcome, state=state, **known)  # type: ignore[arg-type]
 
 

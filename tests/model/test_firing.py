@@ -79,14 +79,14 @@ def due_times(one: Job, nominal_ms: int, now_ms: int) -> list[int]:
 
 def is_kept(one: Job, time: int, times: list[int], now_ms: int) -> bool:
     """The oracle: whether an occurrence fires."""
-    said, late_ms = one.spec, now_ms - spread_ms(one.spec, one.id) - time
-    if said.start_deadline_sec is not None and late_ms > said.start_deadline_sec * 1000:
+    definition, late_ms = one.spec, now_ms - spread_ms(one.spec, one.id) - time
+    if definition.start_deadline_sec is not None and late_ms > definition.start_deadline_sec * 1000:
         return False
-    if said.catch_up.policy is LATEST and is_missed(one, times[0], now_ms) and time != times[-1]:
+    if definition.catch_up.policy is LATEST and is_missed(one, times[0], now_ms) and time != times[-1]:
         return False
     if not is_missed(one, time, now_ms):
         return True
-    return said.catch_up.policy is not NONE and late_ms <= said.catch_up.window_sec * 1000
+    return definition.catch_up.policy is not NONE and late_ms <= definition.catch_up.window_sec * 1000
 
 
 def is_missed(one: Job, time: int, now_ms: int) -> bool:
@@ -118,27 +118,32 @@ runs = st.none() | st.integers(1, 300)
 
 
 @settings(max_examples=400, deadline=None)
-@given(said=intervals, late_ms=lateness, runs_left=runs)
-def test_what_fires_is_what_each_occurrence_deserves(said: JobSpec, late_ms: int, runs_left: int | None) -> None:
-    check_against_oracle(said, late_ms, runs_left)
+@given(definition=intervals, late_ms=lateness, runs_left=runs)
+def test_what_fires_is_what_each_occurrence_deserves(definition: JobSpec, late_ms: int, runs_left: int | None) -> None:
+    check_against_oracle(definition, late_ms, runs_left)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    said=crons, late_ms=lateness | st.integers(0, 3 * DAY), runs_left=runs, from_ms=st.sampled_from([NOW_MS, *CHANGES])
+    definition=crons,
+    late_ms=lateness | st.integers(0, 3 * DAY),
+    runs_left=runs,
+    from_ms=st.sampled_from([NOW_MS, *CHANGES]),
 )
 def test_what_fires_of_a_cron_is_what_each_occurrence_deserves(
-    said: JobSpec, late_ms: int, runs_left: int | None, from_ms: int
+    definition: JobSpec, late_ms: int, runs_left: int | None, from_ms: int
 ) -> None:
-    check_against_oracle(said, late_ms, runs_left, from_ms)
+    check_against_oracle(definition, late_ms, runs_left, from_ms)
 
 
-def check_against_oracle(said: JobSpec, late_ms: int, runs_left: int | None, from_ms: int = NOW_MS - HOUR) -> None:
-    one = job(said, id=JobId("01900000-0000-7000-8000-000000000001"))
-    nominal_ms = rule_of(said, one.anchor_ms).next_after(from_ms)
+def check_against_oracle(
+    definition: JobSpec, late_ms: int, runs_left: int | None, from_ms: int = NOW_MS - HOUR
+) -> None:
+    one = job(definition, id=JobId("01900000-0000-7000-8000-000000000001"))
+    nominal_ms = rule_of(definition, one.anchor_ms).next_after(from_ms)
     if nominal_ms is None:
         return
-    now_ms = nominal_ms + spread_ms(said, one.id) + late_ms
+    now_ms = nominal_ms + spread_ms(definition, one.id) + late_ms
     times = due_times(one, nominal_ms, now_ms)
     seen = decide_all(one, nominal_ms, now_ms, runs_left)
     kept = [time for time in times if is_kept(one, time, times, now_ms)]
@@ -339,7 +344,7 @@ def test_a_rule_whose_times_have_all_fired_has_none_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "state", "cause", "wanted"),
+    ("definition", "state", "cause", "wanted"),
     [
         (every(), JobState.ACTIVE, Cause.SCHEDULE, True),
         (every(phase_sec=1), JobState.ACTIVE, Cause.SCHEDULE, False),
@@ -352,6 +357,6 @@ def test_a_rule_whose_times_have_all_fired_has_none_left() -> None:
     ],
 )
 def test_what_a_job_wants_of_an_occurrence_that_has_not_started(
-    said: JobSpec, state: JobState, cause: Cause, wanted: bool
+    definition: JobSpec, state: JobState, cause: Cause, wanted: bool
 ) -> None:
-    assert still_wanted(job(said, state=state), NOW_MS, cause) is wanted
+    assert still_wanted(job(definition, state=state), NOW_MS, cause) is wanted

@@ -32,9 +32,9 @@ CRON = {"type": JobType.CRON, "schedule": "0 9 * * *"}
 NAIVE = datetime(2030, 1, 31, 9)  # noqa: DTZ001 - the very thing that is refused
 
 
-def flaws_of(said: JobSpec) -> list[Flaw]:
+def flaws_of(definition: JobSpec) -> list[Flaw]:
     try:
-        check(said, NOW_MS)
+        check(definition, NOW_MS)
     except InvalidInput as bad:
         return list(bad.flaws)
     return []
@@ -44,7 +44,7 @@ def flaws_of(said: JobSpec) -> list[Flaw]:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "definition",
     [
         spec(),
         spec(run_at=instant(NOW_MS + HOUR)),
@@ -66,12 +66,12 @@ def flaws_of(said: JobSpec) -> list[Flaw]:
         spec(retry_policy=RetryPolicy(max_attempts=1)),
     ],
 )
-def test_what_is_sound_is_accepted(said: JobSpec) -> None:
-    assert flaws_of(said) == []
+def test_what_is_sound_is_accepted(definition: JobSpec) -> None:
+    assert flaws_of(definition) == []
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer", "value", "words"),
+    ("definition", "pointer", "value", "words"),
     [
         # Words
         (spec(target=Target("", "load")), "/target/pool", "", "1 to 100 letters"),
@@ -137,9 +137,9 @@ def test_what_is_sound_is_accepted(said: JobSpec) -> None:
     ],
 )
 def test_what_cannot_be_names_the_place_the_value_and_what_would_be_valid(
-    said: JobSpec, pointer: str, value: object, words: str
+    definition: JobSpec, pointer: str, value: object, words: str
 ) -> None:
-    (flaw,) = flaws_of(said)
+    (flaw,) = flaws_of(definition)
     assert flaw.pointer == pointer
     assert flaw.value == value
     assert words in flaw.detail
@@ -166,9 +166,9 @@ def test_an_unknown_zone_says_the_nearest_one() -> None:
 
 
 def test_every_flaw_is_named_at_once() -> None:
-    said = spec(type=JobType.CRON, schedule="nonsense", timezone="Nowhere", name="", timeout_sec=-1, run_at=NAIVE)
+    definition = spec(type=JobType.CRON, schedule="nonsense", timezone="Nowhere", name="", timeout_sec=-1, run_at=NAIVE)
     with pytest.raises(InvalidInput, match="values are not valid") as caught:
-        check(said, NOW_MS)
+        check(definition, NOW_MS)
     pointers = {flaw.pointer for flaw in caught.value.flaws}
     assert pointers == {"/schedule", "/timezone", "/name", "/timeoutSec", "/runAt"}
 
@@ -193,7 +193,7 @@ def test_a_spec_on_the_wire_says_only_what_was_said() -> None:
 
 
 def test_a_spec_survives_the_wire() -> None:
-    said = every(
+    definition = every(
         1.5,
         name="é",
         start_at=instant(NOW_MS),
@@ -201,7 +201,7 @@ def test_a_spec_survives_the_wire() -> None:
         retry_policy=RetryPolicy(),
         tags=("a",),
     )
-    assert msgspec.json.decode(msgspec.json.encode(said), type=JobSpec) == said
+    assert msgspec.json.decode(msgspec.json.encode(definition), type=JobSpec) == definition
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -213,7 +213,7 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("definition", "expected"),
     [
         (spec(), NOW_MS),
         (spec(run_at=instant(NOW_MS + 5)), NOW_MS + 5),
@@ -222,8 +222,8 @@ def test_an_unknown_field_is_refused() -> None:
         (spec(**CRON), NOW_MS),
     ],
 )
-def test_the_instant_a_job_counts_from(said: JobSpec, expected: int) -> None:
-    assert anchor_of(said, NOW_MS) == expected
+def test_the_instant_a_job_counts_from(definition: JobSpec, expected: int) -> None:
+    assert anchor_of(definition, NOW_MS) == expected
 
 
 def test_each_type_has_its_rule() -> None:
@@ -244,8 +244,8 @@ def test_without_spread_a_job_is_due_at_its_time() -> None:
 
 
 def test_spread_is_the_same_for_every_occurrence_of_a_job_and_differs_between_jobs() -> None:
-    said = every(60, spread_sec=30)
-    spreads = {spread_ms(said, one) for one in [job_id() for _ in range(200)]}
+    definition = every(60, spread_sec=30)
+    spreads = {spread_ms(definition, one) for one in [job_id() for _ in range(200)]}
     assert all(0 <= spread < 30_000 for spread in spreads)
     assert len(spreads) > 150
     assert min(spreads) < 3_000

@@ -59,10 +59,10 @@ entries = st.lists(
 
 
 @given(entries, st.lists(st.integers(0, 4), min_size=60, max_size=60))
-def test_neither_retries_nor_batches_nor_replays_change_the_count(said: list[str], retries: list[int]) -> None:
+def test_neither_retries_nor_batches_nor_replays_change_the_count(kinds: list[str], retries: list[int]) -> None:
     """However often each entry is read before it is committed: the verdict is that of the distinct ticks since the last word."""
     liveness, number, since = Liveness(ME), 0, 0
-    for each, times in zip(said, retries, strict=False):
+    for each, times in zip(kinds, retries, strict=False):
         if each == "beat":
             entry: LogEntry = beat()
             since = number

@@ -13,8 +13,8 @@ def test_figures_of_several_recorders_add_up() -> None:
     busy = Recent().with_ended([3] * 900 + [200] * 100, NOW_MS)
     idle = Recent().with_ended([3] * 10, NOW_MS)
     silent = Recent().with_ended([9_000] * 500, NOW_MS - 60_000)
-    said = [busy.figures(NOW_MS), idle.figures(NOW_MS), silent.figures(NOW_MS - 60_000)]
-    seen = overview_of(said, NOW_MS)
+    figures = [busy.figures(NOW_MS), idle.figures(NOW_MS), silent.figures(NOW_MS - 60_000)]
+    seen = overview_of(figures, NOW_MS)
     assert seen["ratePerSec"] == 202.0
     assert seen["latenessMs"] == {"p50": 3, "p95": 196, "p99": 196}
 

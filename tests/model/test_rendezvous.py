@@ -152,20 +152,20 @@ def test_a_weight_stays_for_its_time_and_on_its_grid(rounds: list[tuple[float, f
     weight, since_sec = 1.0, 0.0
     for load, passed_sec in rounds:
         since_sec += passed_sec
-        said = weight_of(load, weight, since_sec)
-        assert LIGHTEST <= said <= HEAVIEST
-        assert said % WEIGHT_STEP == 0
-        if said != weight:
+        weight_now = weight_of(load, weight, since_sec)
+        assert LIGHTEST <= weight_now <= HEAVIEST
+        assert weight_now % WEIGHT_STEP == 0
+        if weight_now != weight:
             assert since_sec >= SETTLED_SEC
-            weight, since_sec = said, 0.0
+            weight, since_sec = weight_now, 0.0
 
 
 @given(st.sampled_from([0.5, 0.75, 1.0, 1.25, 1.5]), st.floats(0.0, 0.76), st.lists(st.floats(0.0, 0.24), max_size=100))
 def test_a_noisy_load_does_not_make_the_weight_flap(former: float, base: float, noise: list[float]) -> None:
-    said = [former]
+    weights = [former]
     for more in noise:
-        said.append(weight_of(base + more, said[-1], SETTLED_SEC))
-    changes = sum(then != now for then, now in pairwise(said))
+        weights.append(weight_of(base + more, weights[-1], SETTLED_SEC))
+    changes = sum(then != now for then, now in pairwise(weights))
     assert changes <= 2
 
 

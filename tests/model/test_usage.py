@@ -9,8 +9,8 @@ from tests.support.factories import DAY, NOW_MS, SECOND, TENANT, dispatch, repor
 TODAY = NOW_MS // DAY
 
 
-def ended(outcome: Outcome = Outcome.SUCCEEDED, **said: object) -> Report:
-    return report(dispatch(), outcome, **{"tenant": TENANT, "payload_bytes": 10, **said})
+def ended(outcome: Outcome = Outcome.SUCCEEDED, **fields: object) -> Report:
+    return report(dispatch(), outcome, **{"tenant": TENANT, "payload_bytes": 10, **fields})
 
 
 def test_a_run_counts_with_its_time_and_its_payload() -> None:

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 Transform = Callable[[ast.FunctionDef | ast.AsyncFunctionDef], list[ast.stmt]]
 
 
-class PlaceNotFound(Exception):
+class CodeNotFound(Exception):
     """The engine has no such place: the mutation has to follow it to where it went."""
 
 
@@ -38,11 +38,11 @@ def copy_with(changes: Sequence[Change], into: Path) -> None:
 def mutated(path: Path, change: Change) -> str:
     """The text of a file with a change. Raises PlaceNotFound."""
     if not path.exists():
-        raise PlaceNotFound(f"there is no {change.module}")
+        raise CodeNotFound(f"there is no {change.module}")
     before = path.read_text()
     after = change.apply(before, change.place)
     if after == before:
-        raise PlaceNotFound(f"nothing changed in {change.module}: {change.place}")
+        raise CodeNotFound(f"nothing changed in {change.module}: {change.place}")
     return after
 
 
@@ -94,7 +94,7 @@ def constant(module: str, name: str, value: str) -> Change:
             or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == place)
         ]
         if not found:
-            raise PlaceNotFound(f"there is no constant {place}")
+            raise CodeNotFound(f"there is no constant {place}")
         for node in found:
             node.value = ast.parse(value, mode="eval").body
         return ast.unparse(ast.fix_missing_locations(tree))
@@ -109,7 +109,7 @@ def query(module: str, name: str, old: str, new: str) -> Change:
         head, mark, rest = text.partition(f"-- name: {place}\n")
         body, end, tail = rest.partition("-- name: ")
         if not mark or old not in body:
-            raise PlaceNotFound(f"there is no query {place} with {old!r}")
+            raise CodeNotFound(f"there is no query {place} with {old!r}")
         return head + mark + body.replace(old, new) + end + tail
 
     return Change(module, name, apply)
@@ -122,10 +122,10 @@ def _change_function(text: str, place: str, transform: Transform) -> str:
     for each in outer:
         classes = [node for node in home.body if isinstance(node, ast.ClassDef) and node.name == each]
         if not classes:
-            raise PlaceNotFound(f"there is no class {each}")
+            raise CodeNotFound(f"there is no class {each}")
         home = classes[0]
     for at, node in enumerate(home.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             home.body[at : at + 1] = transform(node)
             return ast.unparse(ast.fix_missing_locations(tree))
-    raise PlaceNotFound(f"there is no function {place}")
+    raise CodeNotFound(f"there is no function {place}")

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.changing import SOURCE, PlaceNotFound, copy_with
+from tests.mutants.changing import SOURCE, CodeNotFound, copy_with
 from tests.mutants.mutations import Mutant
 
 
@@ -44,7 +44,7 @@ def kill(mutant: Mutant, *, compare: bool = False) -> Verdict:
         try:
             copy_with(mutant.changes, Path(folder))
             answer = _play(Path(folder), mutant.kind, mutant.first, mutant.most, mutant.by)
-        except PlaceNotFound as error:
+        except CodeNotFound as error:
             return Verdict(mutant, None, 0, 0.0, f"place not found: {error}")
         except NotPlayed as error:
             return Verdict(mutant, None, 0, 0.0, str(error))

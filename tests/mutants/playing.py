@@ -16,9 +16,9 @@ from tests.simulation import test_cluster, test_embedded
 from tests.simulation.kernel import SimulationError
 
 KINDS: dict[str, Callable[[int], list[str]]] = {
-    "embedded": test_embedded.live,
-    "cluster": test_cluster.live,
-    **{focus: partial(test_cluster.live, focus=focus) for focus in test_cluster.FOCUS},
+    "embedded": test_embedded.simulate,
+    "cluster": test_cluster.simulate,
+    **{focus: partial(test_cluster.simulate, focus=focus) for focus in test_cluster.FOCUS},
     **DIRECTED,
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants.changing import SOURCE, PlaceNotFound, constant, mutated, query, returning, wrapped
+from tests.mutants.changing import SOURCE, CodeNotFound, constant, mutated, query, returning, wrapped
 from tests.mutants.directed import DIRECTED
 from tests.mutants.killing import kill
 from tests.mutants.mutations import MUTANTS, Mutant
@@ -40,7 +40,7 @@ def test_a_place_that_is_not_there_is_reported() -> None:
         returning("model/misfiring.py", "plan_fire", "None"),
     )
     for change in changes:
-        with pytest.raises(PlaceNotFound):
+        with pytest.raises(CodeNotFound):
             mutated(SOURCE / "noonday" / change.module, change)
 
 

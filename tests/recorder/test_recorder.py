@@ -48,14 +48,14 @@ class ClaimingSignals(MemorySignals):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told_names: list[DispatchRef] = []
+        self.acked_names: list[DispatchRef] = []
 
     @property
     def lapse_sec(self) -> float:
         return 30.0
 
     async def ack(self, names: Sequence[DispatchRef]) -> None:
-        self.told_names += names
+        self.acked_names += names
 
 
 class Bench:
@@ -227,10 +227,10 @@ async def test_what_a_dead_worker_reported_is_told_once_also_while_the_store_is_
     bench.clock.advance(60)
     await bench.log(report(dispatch))
     await bench.failing_rounds(5)
-    bench.signals.told_names.clear()
+    bench.signals.acked_names.clear()
     bench.clock.advance(60)
     await bench.failing_rounds(1)
-    assert bench.signals.told_names == [(dispatch.execution_id, 1)]
+    assert bench.signals.acked_names == [(dispatch.execution_id, 1)]
 
 
 # Reports that cannot be settled

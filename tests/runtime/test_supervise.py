@@ -61,14 +61,14 @@ async def _fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "told"),
+    ("ends", "message"),
     [(_wait_for_a_cancelled_one, "was cancelled"), (_fail, "a bug")],
 )
-async def test_loop_that_ends_by_itself_is_a_failure(ends: Callable[[], Awaitable[None]], told: str) -> None:
+async def test_loop_that_ends_by_itself_is_a_failure(ends: Callable[[], Awaitable[None]], message: str) -> None:
     tasks = Tasks()
     tasks.spawn(ends(), "sweeper")  # type: ignore[arg-type]
     await asyncio.wait([tasks.failed], timeout=10)
-    assert told in str(tasks.failed.exception())
+    assert message in str(tasks.failed.exception())
 
 
 async def test_loop_that_is_told_to_end_is_no_failure() -> None:

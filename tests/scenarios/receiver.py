@@ -41,10 +41,10 @@ class Receiver:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        said, body = request.headers, await request.json()
-        token = int(said["noonday-token"])
-        call = {"execution": said["webhook-id"], "dispatch": token >> 48, "pid": self._pid_of(request), "job": None}
-        due = datetime.fromisoformat(said["noonday-scheduled-at"])
+        headers, body = request.headers, await request.json()
+        token = int(headers["noonday-token"])
+        call = {"execution": headers["webhook-id"], "dispatch": token >> 48, "pid": self._pid_of(request), "job": None}
+        due = datetime.fromisoformat(headers["noonday-scheduled-at"])
         # When the caller's pre-start check was made is not said; its claim, which came before, is part of the token.
         checked_ms = token & (1 << 48) - 1
         begun = {"token": token, "start_ms": _now_ms(), "checked_ms": checked_ms, "payload": body}
@@ -53,7 +53,7 @@ class Receiver:
         # Whoever is gone when the answer is ready does not hear it: then there is no line of the end.
         await asyncio.sleep(body.get("sec", 0))
         self._write({"what": "end", **call, "end_ms": _now_ms()})
-        failed = int(said["noonday-attempt"]) <= body.get("failures", 0)
+        failed = int(headers["noonday-attempt"]) <= body.get("failures", 0)
         return web.Response(status=500 if failed else 200, text="no" if failed else "yes")
 
     def _pid_of(self, request: web.Request) -> int:

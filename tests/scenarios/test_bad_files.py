@@ -166,9 +166,9 @@ def read_only(path: Path) -> Iterator[None]:
         yield
         path.chmod(mode)
         return
-    said = subprocess.run(["chattr", "+i", str(path)], capture_output=True, text=True, check=False)
-    if said.returncode:
-        pytest.skip(f"root cannot make {path} read-only here: {said.stderr.strip()}")
+    completed = subprocess.run(["chattr", "+i", str(path)], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        pytest.skip(f"root cannot make {path} read-only here: {completed.stderr.strip()}")
     try:
         yield
     finally:

@@ -53,18 +53,18 @@ async def test_what_is_made_up_for_keeps_to_overlap_and_to_the_number_of_runs(tm
     everything = {"type": JobType.CRON, "schedule": "*/10 * * * *", "catch_up": CatchUp(CatchUpPolicy.ALL)}
     async with inside.open():
         skipping = await inside.create("wait", **everything, overlap=Overlap.SKIP)
-        in_line = await inside.create("note", **everything, overlap=Overlap.BUFFER_ALL)
+        buffered = await inside.create("note", **everything, overlap=Overlap.BUFFER_ALL)
         thrice = await inside.create("note", **everything, max_runs=3)
 
     inside.clock.let_pass(HOUR.total_seconds())
     async with inside.open():
-        await until(lambda: len(inside.runs(in_line)) == 6)
+        await until(lambda: len(inside.runs(buffered)) == 6)
         await until(lambda: len(inside.runs(thrice)) == 3)
         await until(lambda: inside.runs(skipping))
         await inside.came_round()
         inside.go.set()
 
-        assert [ran.scheduled_at for ran in inside.runs(in_line)] == TIMES
+        assert [ran.scheduled_at for ran in inside.runs(buffered)] == TIMES
         assert sorted(ran.scheduled_at for ran in inside.runs(thrice)) == TIMES[:3]
         assert [ran.scheduled_at for ran in inside.runs(skipping)] == TIMES[:1]
         assert sum(count for outcome, count in await inside.occurrences(skipping) if outcome == "SKIPPED") == 5

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.life import check
 from tests.scenarios.process import UNFINISHED, Server, job_body, until
+from tests.scenarios.server_run import check
 from tests.simulation.history import Answer
 
 FULL = "is full: free some space"
@@ -24,9 +24,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(folder)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    if said.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {said.stderr.strip()}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {completed.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 

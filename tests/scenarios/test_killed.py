@@ -10,8 +10,8 @@ import pytest
 
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
 from noonday.drivers.sqlite.store import prepare
-from tests.scenarios.life import Life, effects_of
 from tests.scenarios.process import served, until
+from tests.scenarios.server_run import ServerRun, effects_of
 from tests.simulation.checker import check_end
 from tests.simulation.history import History
 
@@ -21,12 +21,12 @@ KILLS = int(os.environ.get("NOONDAY_KILLS") or 25)
 
 @pytest.mark.slow
 async def test_no_promise_is_broken_by_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    life = Life(tmp_path, SEED)
+    run = ServerRun(tmp_path, SEED)
 
-    problems = await life.live(KILLS)
+    problems = await run.play(KILLS)
 
     assert not problems, f"to ask and kill like this again: NOONDAY_KILL_SEED={SEED}; kept in {tmp_path}\n{problems}"
-    assert len(life.server.lines("start")) > KILLS
+    assert len(run.server.lines("start")) > KILLS
 
 
 @pytest.mark.slow

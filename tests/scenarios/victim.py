@@ -95,8 +95,8 @@ async def stay(ctx: Context, payload: dict[str, Any]) -> str:
     return "stayed"
 
 
-@app.handler("deaf", pool="p")
-def deaf(ctx: Context, payload: dict[str, Any]) -> str:
+@app.handler("stubborn", pool="p")
+def stubborn(ctx: Context, payload: dict[str, Any]) -> str:
     """Waits in a thread until a file appears, whatever it is told."""
     _begin(ctx, payload)
     while _waits(payload):

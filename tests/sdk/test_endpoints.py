@@ -30,10 +30,10 @@ async def client(wire):
         yield opened
 
 
-@pytest.mark.parametrize("said", ["https://api.example.com", "https://API.example.com/a/path?b", THERE, ID])
-async def test_an_endpoint_is_said_as_a_url_or_as_its_id(client, wire, said):
+@pytest.mark.parametrize("named", ["https://api.example.com", "https://API.example.com/a/path?b", THERE, ID])
+async def test_an_endpoint_is_said_as_a_url_or_as_its_id(client, wire, named):
     wire.will(VIEW)
-    assert await client.endpoints.get(said) == VIEW
+    assert await client.endpoints.get(named) == VIEW
     assert wire.asked[0].path == f"/v1/webhook-endpoints/{ID}"
 
 

@@ -92,7 +92,7 @@ def test_what_takes_anything_has_no_schema(annotation):
 
 
 @pytest.mark.parametrize(
-    ("raw", "pointer", "value", "said"),
+    ("raw", "pointer", "value", "message"),
     [
         (b'{"pages": "two"}', "/payload/pages", "two", "Expected `int`, got `str` - at `$.pages`"),
         (b'{"pages": 0}', "/payload/pages", 0, "Expected `int` >= 1"),
@@ -102,13 +102,13 @@ def test_what_takes_anything_has_no_schema(annotation):
         (b"{", "/payload", None, "not JSON"),
     ],
 )
-def test_a_misfit_is_told_with_its_place_and_value(raw, pointer, value, said):
+def test_a_misfit_is_told_with_its_place_and_value(raw, pointer, value, message):
     with pytest.raises(InvalidInput, match="the payload is") as caught:
         decoder_of(Invoice)(raw)
 
     [flaw] = caught.value.flaws
     assert (flaw.pointer, flaw.value) == (pointer, value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_every_misfit_of_a_pydantic_model_is_told():

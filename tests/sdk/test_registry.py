@@ -200,7 +200,7 @@ def test_a_bad_cron_raises_where_it_is_declared_and_leaves_nothing(app):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"timezone": "Europe/Osloo"}, "/timezone"),
         ({"payload": {"pages": "x"}}, r"\$\.pages"),
@@ -210,8 +210,8 @@ def test_a_bad_cron_raises_where_it_is_declared_and_leaves_nothing(app):
         ({"payload": Invoice(1), "unique_key": "x"}, "unknown field unique_key"),
     ],
 )
-def test_a_declaration_that_cannot_be_is_refused(app, fields, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_a_declaration_that_cannot_be_is_refused(app, fields, message):
+    with pytest.raises(InvalidInput, match=message):
         app.cron("* * * * *", **fields)(crunch)
 
 
@@ -270,7 +270,7 @@ def test_a_job_without_a_timing_runs_now_in_the_handlers_pool(app):
 
 
 @pytest.mark.parametrize(
-    ("said", "type_", "fields"),
+    ("timing", "type_", "fields"),
     [
         ({"at": SOON}, JobType.ONE_TIME, {"run_at": SOON}),
         ({"delay": 1.5}, JobType.DELAYED, {"delay_sec": 1.5}),
@@ -285,8 +285,8 @@ def test_a_job_without_a_timing_runs_now_in_the_handlers_pool(app):
     ],
     ids=repr,
 )
-def test_each_timing_makes_its_type_of_job(app, said, type_, fields):
-    spec = app.spec_for("remote", pool="p", **said)
+def test_each_timing_makes_its_type_of_job(app, timing, type_, fields):
+    spec = app.spec_for("remote", pool="p", **timing)
 
     assert spec == JobSpec(type=type_, target=Target("p", "remote"), **fields)
 

@@ -41,8 +41,8 @@ def a_server_that_replies(*replies: bytes) -> Iterator[int]:
 
 
 def test_help_names_every_command(clone: Clone) -> None:
-    said = clone.run("--help").stdout
-    assert all(f"\n    {command} " in said for command in ("install", "start", "stop", "status", "wipe", "env"))
+    output = clone.run("--help").stdout
+    assert all(f"\n    {command} " in output for command in ("install", "start", "stop", "status", "wipe", "env"))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.simulation.rows import SqliteRows, with_pruned
 def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
     """What holds at every commit: I3, I5, I6, I12, I13, I21."""
     yield from _one_place_each(conn)
-    yield from _told(conn)
+    yield from _alerted(conn)
     yield from _slots(conn)
     yield from _overlap(conn)
     yield from _lanes(conn)
@@ -59,7 +59,7 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
         yield f"I4: the dispatch of {key} is held, and its job is not paused"
 
 
-def _told(conn: sqlite3.Connection) -> Iterator[str]:
+def _alerted(conn: sqlite3.Connection) -> Iterator[str]:
     """I21: each dead letter is an incident, or counted by an alert."""
     dead, incidents, counted = conn.execute(
         f"""SELECT (SELECT count(*) FROM {with_pruned(conn, "dead")}), (SELECT count(*) FROM incidents WHERE kind = 'EXHAUSTED'),
@@ -139,7 +139,7 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int, *, calm: 
     problems += _one_run(history)
     problems += _in_order(conn, history, [run for run in history.effects if history.abandoned_ms(run) is None])
     problems += _on_disk(conn, history)
-    problems += _wishes(conn, history)
+    problems += _requests_kept(conn, history)
     problems += _paused(conn, history)
     return problems
 
@@ -156,7 +156,7 @@ def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> l
     problems += _usage(conn)
     problems += _named_runs(history, world)
     problems += _in_order(conn, history, unharmed(history, world))
-    problems += _wishes(conn, history)
+    problems += _requests_kept(conn, history)
     problems += _paused(conn, history)
     return problems
 
@@ -204,10 +204,10 @@ def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
 
 def _legal(conn: sqlite3.Connection) -> Iterator[str]:
     """I7: the moves of an execution are a path in the table, and end where it rests."""
-    for id_, state, dispatch, attempt, moves in conn.execute(
+    for id_, state, dispatch, attempt, transitions in conn.execute(
         f"SELECT id, state, dispatch, attempt, transitions FROM {with_pruned(conn, 'executions')}"
     ):
-        states = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
+        states = [State(transition[0]) for transition in msgspec.json.decode(f"[{transitions}]")]
         if not is_path(states) or states[-1] != state:
             yield f"I7: execution {id_} rests in {State(state).name} after {[s.name for s in states]}"
         returns = sum(s is State.PENDING for s in states)
@@ -228,8 +228,8 @@ def _usage(conn: sqlite3.Connection) -> Iterator[str]:
             "SELECT tenant FROM executions WHERE id IN (SELECT execution_id FROM unreported)"
         ):
             ended.subtract([(tenant, "runs"), (tenant, "succeeded")])
-    for tenant, moves in conn.execute(f"SELECT tenant, transitions FROM {with_pruned(conn, 'executions')}"):
-        path = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
+    for tenant, transitions in conn.execute(f"SELECT tenant, transitions FROM {with_pruned(conn, 'executions')}"):
+        path = [State(transition[0]) for transition in msgspec.json.decode(f"[{transitions}]")]
         for before, after in pairwise(path):
             if before is State.RUNNING and after is not State.FAILED_WORKER_LOST:
                 ended[tenant, "runs"] += 1
@@ -295,14 +295,16 @@ def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
             yield f"I18: {effect} ran, the store says dispatch {stored.get(effect.execution)}"
 
 
-def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
+def _requests_kept(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     """I10: what was cancelled before its last look did not start. I11: what was edited before it ran the new payload."""
     job_of, ended, begun = {}, {}, {}
     # An execution has begun when its first start was reported, also if its process died before the handler was entered.
     rows = conn.execute(f"SELECT id, job_id, finished_ms, transitions FROM {with_pruned(conn, 'executions')}")
-    for execution, job, ended_ms, moves in rows:
+    for execution, job, ended_ms, transitions in rows:
         job_of[execution], ended[execution] = job, ended_ms
-        starts = (move[1] for move in msgspec.json.decode(f"[{moves}]") if move[0] == State.RUNNING)
+        starts = (
+            transition[1] for transition in msgspec.json.decode(f"[{transitions}]") if transition[0] == State.RUNNING
+        )
         begun[execution] = next(starts, sys.maxsize)
     stops: dict[str, int] = {}
     for answer in history.answered("cancel"):

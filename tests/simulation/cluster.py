@@ -324,7 +324,7 @@ class ClusterSimulation(Simulation):
             act(process)
             return True
 
-        self.network.watchers.append(watch)
+        self.network.observers.append(watch)
         return caught
 
     def flush(self) -> None:

@@ -222,8 +222,8 @@ class Simulation:
         """In some lives the index has little room."""
         self.index_entries = 12 if seed % 7 == 3 else INDEX_ENTRIES
         # Much fails for ever in a random life. Where retries wait because of it, its end takes long: in some lives is enough.
-        guarded = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(retry_breaker_min_runs_per_minute=0)
-        self.settings = msgspec.structs.replace(Settings(), data=MEMORY, worker=guarded)
+        worker = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(retry_breaker_min_runs_per_minute=0)
+        self.settings = msgspec.structs.replace(Settings(), data=MEMORY, worker=worker)
         if self.load.retention is not None:
             self.settings = msgspec.structs.replace(self.settings, retention=self.load.retention)
         self.process: Process | None = None
@@ -476,9 +476,11 @@ class Simulation:
     def _with_key(self, spec: JobSpec, caller: Caller) -> JobSpec:
         """The definition under one of two keys. Sometimes exactly what the job that has the key says already."""
         key = self.load.random.choice(["first", "second"])
-        said = [self._specs[job] for job in sorted(self._keyed.get((caller.tenant, key), ())) if job in self._specs]
-        if said and self.load.random.random() < 0.3:
-            return said[-1]
+        definitions = [
+            self._specs[job] for job in sorted(self._keyed.get((caller.tenant, key), ())) if job in self._specs
+        ]
+        if definitions and self.load.random.random() < 0.3:
+            return definitions[-1]
         return msgspec.structs.replace(spec, unique_key=key, payload={**spec.payload, "v": self.world.now_ms()})
 
     async def replace(self, job: str, spec: JobSpec, caller: Caller = USER) -> JobView | None:
@@ -609,12 +611,12 @@ class Simulation:
     async def _intrude(self, job: JobView) -> None:
         """A caller of another tenant wants something of a job: there is no such job for it."""
         stranger = next(caller for tenant, caller in CALLERS.items() if tenant != job.tenant)
-        wish = self.random.choice(["pause", "delete", "trigger"])
+        verb = self.random.choice(["pause", "delete", "trigger"])
         if (
-            await self.ask("intrude", job.job_id, lambda e: getattr(e.services.jobs, wish)(stranger, job.job_id))
+            await self.ask("intrude", job.job_id, lambda e: getattr(e.services.jobs, verb)(stranger, job.job_id))
             is not None
         ):
-            self.history.problems.append(f"tenancy: a stranger's {wish} of {job.job_id} was answered")
+            self.history.problems.append(f"tenancy: a stranger's {verb} of {job.job_id} was answered")
 
     async def cap(self, most: int, tenant: TenantId = USER.tenant) -> None:
         """No more of a tenant's executions are handed out at once."""

@@ -48,7 +48,7 @@ class Answer:
     """(tenant, unique key), if the job was asked for by its key: the request creates it, or updates the job that has the key."""
 
     @property
-    def wish(self) -> str:
+    def verb(self) -> str:
         """The action, answered or not."""
         return self.action.rstrip("?")
 
@@ -163,4 +163,4 @@ class History:
 
     def asked(self, *revocations: str) -> list[Answer]:
         """Answers and requests without one."""
-        return [answer for answer in self.answers if answer.wish in revocations]
+        return [answer for answer in self.answers if answer.verb in revocations]

@@ -139,7 +139,7 @@ class Scene:
     def _asked_ms(self, execution: StoredExecution, until_ms: int) -> int:
         """When somebody last asked something of the job that may have put it off."""
         answers = self._answers.get(execution.job, ())
-        return max((a.at_ms for a in answers if a.asked_ms <= until_ms and a.wish != "delete"), default=0)
+        return max((a.at_ms for a in answers if a.asked_ms <= until_ms and a.verb != "delete"), default=0)
 
     @cached_property
     def _answers(self) -> Mapping[str, list]:  # type: ignore[type-arg]
@@ -150,7 +150,7 @@ class Scene:
 
     def _wait_ms(self, execution: StoredExecution, dispatch: int) -> int | None:
         """How long a dispatch waits after the one before it came back."""
-        places = [at for at, move in enumerate(execution.transitions) if move.state is State.PENDING]
+        places = [at for at, transition in enumerate(execution.transitions) if transition.state is State.PENDING]
         if len(places) < dispatch:
             return None
         at = places[dispatch - 1]
@@ -167,7 +167,7 @@ class Scene:
             return 1_500 if before is State.RUNNING else None
         if not reason.startswith("HANDED_BACK"):
             return 0
-        return hand_back_wait_ms(sum(move.state is State.PENDING for move in execution.transitions[1:at]))
+        return hand_back_wait_ms(sum(transition.state is State.PENDING for transition in execution.transitions[1:at]))
 
     def _policy_of(self, execution: StoredExecution) -> RetryPolicy:
         return self.policy
@@ -175,11 +175,11 @@ class Scene:
     def _late_recovery(self, execution: StoredExecution, started: Collection[tuple[str, int]]) -> Iterator[str]:
         """A dispatch that orphan recovery found was out of reach all the time: otherwise something else had to start it."""
         dispatch = 0
-        for move in execution.transitions:
-            if move.state is not State.PENDING:
+        for transition in execution.transitions:
+            if transition.state is not State.PENDING:
                 continue
             dispatch += 1
-            if dispatch == 1 or not str(move.reason or "").startswith("ORPHANED"):
+            if dispatch == 1 or not str(transition.reason or "").startswith("ORPHANED"):
                 continue
             orphan, notes = dispatch - 1, self.seen.get(execution.id, ())
             fired = next((note.at_ms for note in notes if note.dispatch == orphan and note.fired), None)
@@ -263,7 +263,7 @@ class Scene:
         found = defaultdict(list)
         since: dict[str, int] = {}
         for answer in self.history.asked("pause", "resume"):
-            if answer.wish == "pause":
+            if answer.verb == "pause":
                 since.setdefault(answer.target, answer.asked_ms)
             elif answer.target in since:
                 found[answer.target].append(Span("paused", since.pop(answer.target), answer.at_ms))

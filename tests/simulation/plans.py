@@ -100,7 +100,7 @@ class Status(NamedTuple):
 class Step(NamedTuple):
     """A request, and the instants between which it took effect, if it did."""
 
-    wish: str
+    verb: str
     from_ms: int
     until_ms: int
     certain: bool
@@ -109,15 +109,15 @@ class Step(NamedTuple):
     """Definitions that an update through a unique key leaves as they are, because it asks for the same."""
 
     def after(self, status: Status) -> Status:
-        if self.wish == "create":
+        if self.verb == "create":
             return Status(self.definition)
         if status.definition is None or status.deleted or status.definition in self.changes_nothing_in:
             return status
-        if self.wish == "replace":
+        if self.verb == "replace":
             return status._replace(definition=self.definition)
-        if self.wish == "delete":
+        if self.verb == "delete":
             return status._replace(deleted=True)
-        return status._replace(paused=self.wish == "pause")
+        return status._replace(paused=self.verb == "pause")
 
 
 @dataclass
@@ -194,7 +194,7 @@ class Plan:
 
     @cached_property
     def _is_edited(self) -> bool:
-        return any(step.wish == "replace" for step in self.steps)
+        return any(step.verb == "replace" for step in self.steps)
 
     def _missing(self) -> Iterator[str]:
         for number, definition in enumerate(self.definitions):
@@ -205,7 +205,7 @@ class Plan:
                 (
                     s.until_ms
                     for s in self.steps
-                    if s.wish == "replace" and s.from_ms > definition.until_ms and s.certain
+                    if s.verb == "replace" and s.from_ms > definition.until_ms and s.certain
                 ),
                 default=sys.maxsize,
             )
@@ -253,7 +253,7 @@ class Plan:
         """Whether the job is paused at the end, and may have been since before a time."""
         if self.stored is None or self.stored.state != JobState.PAUSED:
             return False
-        last_ms = max((s.from_ms for s in self.steps if s.wish == "pause"), default=0)
+        last_ms = max((s.from_ms for s in self.steps if s.verb == "pause"), default=0)
         return any(status.paused for status in self.between(last_ms, self.now_ms)) and time >= last_ms - MISFIRE_MS
 
     def _missing_one_shot(self, number: int, definition: Definition) -> Iterator[str]:
@@ -320,8 +320,8 @@ class Plan:
     def _flaw(self, decision: StoredDecision, statuses: frozenset[Status], meant: Sequence[Definition]) -> str | None:
         outcome = decision.outcome
         if outcome in ("EDITED", "CANCELLED"):
-            wish = "replace" if outcome == "EDITED" else "delete"
-            return None if self._was_asked(wish, decision.decided_ms) else f"nobody asked to {wish} it then"
+            verb = "replace" if outcome == "EDITED" else "delete"
+            return None if self._was_asked(verb, decision.decided_ms) else f"nobody asked to {verb} it then"
         if outcome == "PAUSED":
             if not any(status.paused for status in statuses):
                 return "it was not paused"
@@ -335,9 +335,9 @@ class Plan:
         flaws = [check(decision, definition) for definition in meant]
         return None if None in flaws else flaws[0]
 
-    def _was_asked(self, wish: str, at_ms: int) -> bool:
+    def _was_asked(self, verb: str, at_ms: int) -> bool:
         return any(
-            s.wish == wish and s.from_ms - self._same_ms <= at_ms <= s.until_ms + self._same_ms for s in self.steps
+            s.verb == verb and s.from_ms - self._same_ms <= at_ms <= s.until_ms + self._same_ms for s in self.steps
         )
 
     def _missed(self, decision: StoredDecision, definition: Definition) -> str | None:
@@ -418,8 +418,8 @@ def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Pl
         made = _creation(by_job[job], stored, unanswered, history.skew_ms)
         if made is None:
             continue
-        requests = [made, *sorted((a for a in by_job[job] if a.wish != "create"), key=lambda a: a.asked_ms)]
-        if any(a.wish == "replace" and a.spec is None for a in requests):
+        requests = [made, *sorted((a for a in by_job[job] if a.verb != "create"), key=lambda a: a.asked_ms)]
+        if any(a.verb == "replace" and a.spec is None for a in requests):
             continue  # what it was replaced by was not noted
         yield _plan_of(job, requests, rows, stored, now_ms, calm, history.skew_ms)
 
@@ -476,10 +476,10 @@ def _plan_of(
         number, same = None, frozenset[int]()
         if answer.spec is not None:
             number = len(definitions)
-            if answer.key is not None and answer.wish == "replace":
+            if answer.key is not None and answer.verb == "replace":
                 same = frozenset(at for at, known in enumerate(definitions) if known.spec == answer.spec)
             definitions.append(Definition(job, answer.spec, from_ms, until_ms, _shown_ms(answer)))
-        steps.append(Step(answer.wish, from_ms, until_ms, answer.is_certain, number, same))
+        steps.append(Step(answer.verb, from_ms, until_ms, answer.is_certain, number, same))
     return Plan(
         job,
         definitions,
@@ -530,7 +530,7 @@ def _asked_for(rows: Rows, history: History) -> Iterator[str]:
     for answer in history.answered("trigger", "retry"):
         execution = getattr(answer.shown, "execution_id", None)
         if execution is not None and execution not in rows.executions:
-            yield f"completeness: {answer.wish} of {answer.target} was answered with {execution}, which does not exist"
+            yield f"completeness: {answer.verb} of {answer.target} was answered with {execution}, which does not exist"
     for answer in history.answered("backfill"):
         yield from _backfilled(rows, answer)
     if not any(answer.spec for answer in history.answers):
@@ -552,12 +552,12 @@ def _backfilled(rows: Rows, answer: Answer) -> Iterator[str]:
         yield f"completeness: backfill of {answer.target} was answered, and {sorted(planned - found)} have no execution"
 
 
-_WISHES: Mapping[int, str] = {Cause.TRIGGER: "trigger", Cause.BACKFILL: "backfill", Cause.RETRY_OF: "retry"}
+_VERBS: Mapping[int, str] = {Cause.TRIGGER: "trigger", Cause.BACKFILL: "backfill", Cause.RETRY_OF: "retry"}
 
 
 def _made(answer: Answer, execution: StoredExecution, same_ms: int) -> bool:
     """Whether a request may have made an execution."""
-    if answer.wish != _WISHES[execution.cause]:
+    if answer.verb != _VERBS[execution.cause]:
         return False
     if not answer.asked_ms - same_ms <= execution.created_ms <= answer.at_ms + same_ms:
         return False

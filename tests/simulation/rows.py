@@ -24,7 +24,7 @@ class StoredJob(NamedTuple):
     created_ms: int
 
 
-class Move(NamedTuple):
+class StoredTransition(NamedTuple):
     """One transition of an execution."""
 
     state: State
@@ -49,7 +49,7 @@ class StoredExecution:
     finished_ms: int | None
     revocation: str | None
     retry_of: str | None
-    transitions: tuple[Move, ...]
+    transitions: tuple[StoredTransition, ...]
 
     @property
     def is_open(self) -> bool:
@@ -102,7 +102,7 @@ class SqliteRows:
             "revocation, retry_of, transitions",
             "executions",
         )
-        return {row[0]: StoredExecution(*row[:5], State(row[5]), *row[6:14], _moves(row[14])) for row in rows}
+        return {row[0]: StoredExecution(*row[:5], State(row[5]), *row[6:14], _transitions(row[14])) for row in rows}
 
     @cached_property
     def executions_of(self) -> Mapping[str, Sequence[StoredExecution]]:
@@ -130,5 +130,5 @@ def with_pruned(conn: sqlite3.Connection, table: str) -> str:
 _spec = msgspec.json.Decoder(JobSpec).decode
 
 
-def _moves(text: str) -> tuple[Move, ...]:
-    return tuple(Move(State(state), *rest) for state, *rest in msgspec.json.decode(f"[{text}]"))
+def _transitions(text: str) -> tuple[StoredTransition, ...]:
+    return tuple(StoredTransition(State(state), *rest) for state, *rest in msgspec.json.decode(f"[{text}]"))

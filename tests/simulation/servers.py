@@ -34,7 +34,7 @@ from tests.simulation.kernel import Process, SimClock, World
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Dispatch | LogEntry)
-Watcher = Callable[[Process, str, bool], bool]
+Observer = Callable[[Process, str, bool], bool]
 """Told of each call (who, verb, whether the server has done it); answers whether it has done something about it."""
 LOG_PARTITIONS = 2
 POOL_PARTITIONS = 3
@@ -55,7 +55,7 @@ class Network:
     away: set[str] = field(default_factory=set)
     stalled: set[str] = field(default_factory=set)
     """Servers that take requests and answer when the stall is over."""
-    watchers: list[Watcher] = field(default_factory=list)
+    observers: list[Observer] = field(default_factory=list)
 
     def reaches(self, process: Process, server: str) -> bool:
         return server not in self.away and (process.name, server) not in self.cuts
@@ -88,7 +88,7 @@ class Network:
         return done
 
     def _is_noticed(self, process: Process, verb: str, *, done: bool) -> bool:
-        noticed = [watcher(process, verb, done) for watcher in self.watchers]
+        noticed = [observer(process, verb, done) for observer in self.observers]
         return any(noticed)
 
 

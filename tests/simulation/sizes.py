@@ -57,4 +57,6 @@ def _reported(execution: StoredExecution, runs: list[Effect]) -> Iterator[str]:
 
 def _failures(execution: StoredExecution) -> set[object]:
     """The types of its failures."""
-    return {move.reason.get("type") for move in execution.transitions if isinstance(move.reason, dict)}
+    return {
+        transition.reason.get("type") for transition in execution.transitions if isinstance(transition.reason, dict)
+    }

@@ -14,7 +14,7 @@ SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "36"))
 CHUNK = 4
 
 
-def live(seed: int, focus: str = "") -> list[str]:
+def simulate(seed: int, focus: str = "") -> list[str]:
     """One life: half a minute of requests under faults, then quiet. `focus`: no faults but one, in the middle of it."""
     kill = (0.0, 0.000065, 0.00026)[seed % 3]
     freeze = 0.000065 if seed % 4 == 0 else 0.0
@@ -96,5 +96,5 @@ FOCUS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_promise_is_broken_in_any_life_of_a_cluster(first: int) -> None:
-    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
-    assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
+    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := simulate(seed))}
+    assert not broken, f"to see one again: simulate({next(iter(broken))}) in {__name__}\n{broken}"

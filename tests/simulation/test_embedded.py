@@ -15,7 +15,7 @@ SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "250"))
 CHUNK = 25
 
 
-def live(seed: int) -> list[str]:
+def simulate(seed: int) -> list[str]:
     """One life: half a minute of requests under faults, then quiet."""
     kill = (0.0, 0.00026, 0.0013)[seed % 3]
     faults = FaultPlan(kill=kill, freeze=0.00026 if seed % 4 == 0 else 0.0, freeze_ms=(10, 8_000), limit=6)
@@ -52,8 +52,8 @@ def live(seed: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_promise_is_broken_in_any_life(first: int) -> None:
-    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
-    assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
+    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := simulate(seed))}
+    assert not broken, f"to see one again: simulate({next(iter(broken))}) in {__name__}\n{broken}"
 
 
 def die_at(step: int) -> list[str]:

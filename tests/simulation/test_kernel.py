@@ -37,7 +37,7 @@ async def busy_town(world: World) -> list[str]:
             await square.put(f"{name} {n}")
             await asyncio.sleep(world.random.choice([0, 0.001, 0.005]))
 
-    async def live(name: str) -> None:
+    async def run_on(name: str) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.02), asyncio.TaskGroup() as group:
                 for child in range(5):
@@ -48,7 +48,7 @@ async def busy_town(world: World) -> list[str]:
             heard.append(await square.get())
 
     for name in ("a", "b", "c"):
-        world.process(name).spawn(live(name))
+        world.process(name).spawn(run_on(name))
     world.process("listener").spawn(listen())
     await asyncio.sleep(1)
     return heard
@@ -214,10 +214,10 @@ def test_waiting_out_a_deadline_always_ends() -> None:
 
 def test_a_timer_without_delay_does_not_wait_for_the_others_to_rest() -> None:
     async def director() -> None:
-        rung = asyncio.Event()
-        asyncio.get_running_loop().call_later(0, rung.set)
+        called = asyncio.Event()
+        asyncio.get_running_loop().call_later(0, called.set)
         await asyncio.sleep(0)
-        assert rung.is_set()
+        assert called.is_set()
 
     with World(1) as world:
         world.run(director())

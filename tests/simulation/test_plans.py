@@ -8,7 +8,7 @@ from noonday.model.execution import Cause, State
 from noonday.model.job import CatchUp, CatchUpPolicy, JobSpec, JobState, JobType, Overlap, Target
 from tests.simulation.history import Answer, History
 from tests.simulation.plans import check_plans
-from tests.simulation.rows import Move, StoredDecision, StoredExecution, StoredJob
+from tests.simulation.rows import StoredDecision, StoredExecution, StoredJob, StoredTransition
 
 NOON = 1_893_499_200_000
 """2030-01-01T12:00:00Z, a whole minute."""
@@ -46,7 +46,9 @@ class MadeUp:
             time = NOON + round(sec * 1000)
             name = f"{cause.name}/{sec}"
             made = (time, time, State.SUCCEEDED, 1, 1, 1, cause, time + late_ms, time + late_ms + 10, None, None)
-            self.executions[name] = StoredExecution(name, JOB, "default", *made, (Move(State.PENDING, time),))
+            self.executions[name] = StoredExecution(
+                name, JOB, "default", *made, (StoredTransition(State.PENDING, time),)
+            )
         return self
 
     def decided(self, first: float, last: float, count: int, outcome: str, at_sec: float) -> "MadeUp":

@@ -14,7 +14,7 @@ SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "120"))
 CHUNK = 5
 
 
-def live(seed: int) -> list[str]:
+def simulate(seed: int) -> list[str]:
     """One short run: some seconds of requests under faults, then quiet."""
     kill = (0.0, 0.0001, 0.0004)[seed % 3]
     freeze = 0.0001 if seed % 4 == 0 else 0.0
@@ -52,5 +52,5 @@ def live(seed: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_promise_is_broken_in_any_run_on_postgres(first: int) -> None:
-    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
-    assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
+    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := simulate(seed))}
+    assert not broken, f"to see one again: simulate({next(iter(broken))}) in {__name__}\n{broken}"

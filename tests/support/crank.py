@@ -108,9 +108,9 @@ def first_fire(job: Job, now_ms: int) -> Fire:
     return Fire(nominal_ms, nominal_ms + spread_ms(job.spec, job.id), job.spec.max_runs)
 
 
-def moves_of(execution: Execution) -> list[State]:
+def states_through(execution: Execution) -> list[State]:
     """The states an execution has been in, in order."""
-    return [State(move[0]) for move in json.loads(f"[{execution.transitions}]")]
+    return [State(transition[0]) for transition in json.loads(f"[{execution.transitions}]")]
 
 
 def _no_upsert(before: object, wanted: object) -> Change:

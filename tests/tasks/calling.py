@@ -90,17 +90,17 @@ class Calls:
     async def endpoint(self) -> EndpointView:
         return await self.endpoints.get(OWNER, self.receiver.id)
 
-    async def _create(self, **said: object) -> TaskView:
+    async def _create(self, **fields: object) -> TaskView:
         payload = TaskPayload(webhook_url=f"{self.receiver.endpoint}/x", method=Method.GET)
-        return await self.engine.tasks.create(OWNER, TaskSpec(payload=payload, **said))  # type: ignore[arg-type]
+        return await self.engine.tasks.create(OWNER, TaskSpec(payload=payload, **fields))  # type: ignore[arg-type]
 
 
 @asynccontextmanager
 async def calls_to_a_receiver() -> AsyncIterator[Calls]:
     clock = ManualClock()
-    said = {"data": ":memory:", "webhooks_allow_networks": "127.0.0.0/8", "scheduler_lead_ms": "0"}
+    flags = {"data": ":memory:", "webhooks_allow_networks": "127.0.0.0/8", "scheduler_lead_ms": "0"}
     async with Counting(clock) as receiver:
-        embedded = await Embedded.open(load_settings(said, {}, None), {}, clock=clock, run=False)
+        embedded = await Embedded.open(load_settings(flags, {}, None), {}, clock=clock, run=False)
         try:
             yield Calls(embedded, clock, receiver)
         finally:

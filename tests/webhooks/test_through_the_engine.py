@@ -38,15 +38,15 @@ DEADLINE_SEC = 60
 
 @asynccontextmanager
 async def engine(tmp_path: Path, **flags: str) -> AsyncIterator[Embedded]:
-    said = {"data": str(tmp_path / "n.db"), "webhooks.allow_networks": "127.0.0.0/8", **flags}
-    embedded = await Embedded.open(load_settings(said, {}, None), {})
+    values = {"data": str(tmp_path / "n.db"), "webhooks.allow_networks": "127.0.0.0/8", **flags}
+    embedded = await Embedded.open(load_settings(values, {}, None), {})
     try:
         yield embedded
     finally:
         await embedded.close()
 
 
-async def ended(embedded: Embedded, url: str, caller: Caller = USER, **said: Any) -> TaskExecutionView:
+async def ended(embedded: Embedded, url: str, caller: Caller = USER, **fields: Any) -> TaskExecutionView:
     """The one execution of a task that is called at once."""
     now = embedded.engine.drivers.clock.now_ms() / 1000
     spec = TaskSpec(
@@ -54,7 +54,7 @@ async def ended(embedded: Embedded, url: str, caller: Caller = USER, **said: Any
         payload=TaskPayload(webhook_url=url),
         scheduled_at=datetime.fromtimestamp(now + 0.5, UTC),
         retry=TaskRetry(max_attempts=2, initial_delay_ms=1),
-        **said,
+        **fields,
     )
     task = await embedded.engine.tasks.create(caller, spec)
     async with asyncio.timeout(DEADLINE_SEC):

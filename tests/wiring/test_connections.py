@@ -153,15 +153,15 @@ async def test_beyond_the_reserve_connections_are_closed_at_once(small: Site) ->
 )
 async def test_a_header_that_is_too_large_is_refused_before_it_has_arrived(small: Site, header: bytes) -> None:
     reader, writer = await small.connect(b"GET /readyz HTTP/1.1\r\n" + header)
-    said = await small.is_closed((reader, writer))
+    answer = await small.is_closed((reader, writer))
     # A client that is still sending may see the connection end instead of the answer.
-    assert not said or said.startswith(b"HTTP/1.1 431")
+    assert not answer or answer.startswith(b"HTTP/1.1 431")
     assert (await small.ask()).startswith(b"HTTP/1.1 200")
 
 
 async def test_an_address_that_is_too_long_is_refused(small: Site) -> None:
-    said = await small.is_closed(await small.connect(b"GET /" + b"a" * 1_000_000))
-    assert not said.startswith(b"HTTP/1.1 200")
+    answer = await small.is_closed(await small.connect(b"GET /" + b"a" * 1_000_000))
+    assert not answer.startswith(b"HTTP/1.1 200")
 
 
 async def test_a_large_header_within_the_limit_is_read(small: Site) -> None:
@@ -206,8 +206,8 @@ async def test_a_body_that_does_not_come_is_given_up_and_a_slow_one_is_not(small
 async def test_a_client_that_does_not_read_is_given_up() -> None:
     async with site(4) as large:
         large.body = b"a" * 50_000_000
-        with socket.create_connection(("127.0.0.1", large.port)) as deaf:
-            deaf.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", large.port)) as silent:
+            silent.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
             sizes = list[int]()
 
             def stands_still() -> bool:

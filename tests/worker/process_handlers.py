@@ -162,7 +162,7 @@ def wait_for_file(ctx: Context, path: str) -> int:
     return os.getpid()
 
 
-def wait_until_told(ctx: Context) -> None:
+def wait_for_named_file(ctx: Context) -> None:
     """Until the file exists that the job has its name from."""
     Path(f"{ctx.job_name}.entered").touch()
     while not os.path.exists(str(ctx.job_name)):

@@ -45,8 +45,8 @@ class NarrowBus(MemoryBus):
 
 
 def report(name: str = "x", **fields: object) -> Report:
-    said = {"outcome": int(Outcome.SUCCEEDED), "started_ms": 1, "ended_ms": 2, **fields}
-    return Report(ExecutionId(name), 1, WORKER, **said)  # type: ignore[arg-type]
+    known = {"outcome": int(Outcome.SUCCEEDED), "started_ms": 1, "ended_ms": 2, **fields}
+    return Report(ExecutionId(name), 1, WORKER, **known)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -140,9 +140,9 @@ async def test_what_was_being_sent_when_it_was_cancelled_is_sent_again(clock: Ma
 
 
 def test_beats_are_split_by_bytes() -> None:
-    said = [(ExecutionId(f"x-{n}"), 1, b"p" * 200) for n in range(10_000)]
-    beats = beats_of(WORKER, NOW_MS, said, [ExecutionId("stuck")])
-    assert [each for beat in beats for each in beat.progress] == said
+    progress = [(ExecutionId(f"x-{n}"), 1, b"p" * 200) for n in range(10_000)]
+    beats = beats_of(WORKER, NOW_MS, progress, [ExecutionId("stuck")])
+    assert [each for beat in beats for each in beat.progress] == progress
     assert len(beats) > 1
     assert max(len(msgspec.msgpack.encode(beat)) for beat in beats) < 1.2 * BEAT_BYTES
     assert {beat.stuck for beat in beats} == {("stuck",)}

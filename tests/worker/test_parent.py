@@ -86,7 +86,7 @@ async def test_the_end_of_the_worker_is_the_end_of_the_parent(family: Family, wh
 
 
 async def test_a_second_signal_kills_a_worker_that_does_not_listen(family: Family) -> None:
-    family.say("deaf")
+    family.say("stubborn")
     pid = await family.works()
     family.process.send_signal(signal.SIGTERM)
     await eventually(lambda: _pending_done(family.process.pid), PATIENCE_SEC)

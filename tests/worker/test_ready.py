@@ -17,10 +17,10 @@ def names(runs: list[Run]) -> list[str]:
     return [each.dispatch.execution_id for each in runs]
 
 
-def filled(*said: str) -> Ready:
+def filled(*order: str) -> Ready:
     """`a1` is the run 1 of tenant a."""
     ready = Ready()
-    ready.extend(run(name[0], name) for name in said)
+    ready.extend(run(name[0], name) for name in order)
     return ready
 
 

@@ -21,8 +21,8 @@ class Slots:
         made = []
         for _ in range(count):
             self._count += 1
-            said = {"pool": POOL, "tenant": tenant, "endpoint": endpoint}
-            made.append(Run(dispatch(f"e{self._count}", **said), Token(1, NOW_MS), None))
+            fields = {"pool": POOL, "tenant": tenant, "endpoint": endpoint}
+            made.append(Run(dispatch(f"e{self._count}", **fields), Token(1, NOW_MS), None))
         return made
 
     def start(self, runs: list[Run]) -> list[Run]:

@@ -72,12 +72,12 @@ async def test_a_stalled_worker_goes_on_under_a_new_identity_at_once() -> None:
     """It neither waits for its runs nor starts anything under its old identity; what ignores its end is abandoned."""
     release = threading.Event()
 
-    def deaf(ctx: Context) -> None:
+    def stubborn(ctx: Context) -> None:
         release.wait()
 
-    handlers = [handler(deaf, Mode.THREAD), handler(until_cancelled, Mode.ASYNC), handler(quick, Mode.ASYNC)]
+    handlers = [handler(stubborn, Mode.THREAD), handler(until_cancelled, Mode.ASYNC), handler(quick, Mode.ASYNC)]
     async with rig(handlers, release=release, frozen_after_sec=20.0, cancel_grace_sec=5.0) as here:
-        stuck, heeds = await here.publish("deaf"), await here.publish("until_cancelled")
+        stuck, heeds = await here.publish("stubborn"), await here.publish("until_cancelled")
         await here.until(lambda: here.worker._active.busy("p") == 2)
         former = here.worker.id
         assert isinstance(here.clock, ManualClock)

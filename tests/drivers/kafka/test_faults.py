@@ -172,8 +172,8 @@ async def test_without_a_broker_everything_says_so_in_time(keyring: Keyring, new
 
 @asynccontextmanager
 async def victim(options: KafkaOptions) -> AsyncIterator[asyncio.subprocess.Process]:
-    told = msgspec.json.encode({"options": asdict(options), "keys": f"k1:{b64encode(KEY).decode()}"}).decode()
-    words = ["-m", "tests.drivers.kafka.victim", told]
+    arguments = msgspec.json.encode({"options": asdict(options), "keys": f"k1:{b64encode(KEY).decode()}"}).decode()
+    words = ["-m", "tests.drivers.kafka.victim", arguments]
     process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(WITHIN_SEC):

@@ -19,8 +19,8 @@ ANN, BOB = WorkerId("w-ann"), WorkerId("w-bob")
 WITHIN_SEC = 60.0
 
 
-def some(count: int, **said: object) -> list[Dispatch]:
-    return [dispatch(**said) for _ in range(count)]
+def some(count: int, **fields: object) -> list[Dispatch]:
+    return [dispatch(**fields) for _ in range(count)]
 
 
 def ids(dispatches: Sequence[Dispatch]) -> set[str]:

@@ -25,5 +25,7 @@ async def work(options: KafkaOptions, keyring: Keyring, worker: WorkerId) -> Non
 
 
 if __name__ == "__main__":
-    told = msgspec.json.decode(sys.argv[1])
-    asyncio.run(work(KafkaOptions(**told["options"]), Keyring.from_env_value(told["keys"]), WorkerId("w-victim")))
+    arguments = msgspec.json.decode(sys.argv[1])
+    asyncio.run(
+        work(KafkaOptions(**arguments["options"]), Keyring.from_env_value(arguments["keys"]), WorkerId("w-victim"))
+    )

@@ -97,7 +97,7 @@ async def own_database() -> AsyncIterator[PostgresOptions]:
 # One order
 
 
-class AlertAggregator:
+class ConcurrentUsers:
     """Everybody works at the same few jobs of a capped pool."""
 
     def __init__(self, store: PostgresStore, crank: Crank, jobs: list[Job]) -> None:
@@ -197,19 +197,19 @@ async def test_busy_jobs_are_fired_settled_edited_and_backfilled_without_a_deadl
                 job(every(60, unique_key="key", concurrency=Concurrency("db", 3))),
             ]
             await crank.add(*jobs)
-            crowd = AlertAggregator(store, crank, jobs)
+            users = ConcurrentUsers(store, crank, jobs)
             works = [
-                crowd.fire,
-                crowd.fire,
-                crowd.edit,
-                crowd.cancel,
-                crowd.backfill,
-                crowd.backfill,
-                crowd.cap,
-                crowd.upsert,
+                users.fire,
+                users.fire,
+                users.edit,
+                users.cancel,
+                users.backfill,
+                users.backfill,
+                users.cap,
+                users.upsert,
             ]
             await asyncio.gather(
-                *(crowd.again_and_again(work) for work in works), crowd.record(0), crowd.record(1), crowd.record(2)
+                *(users.again_and_again(work) for work in works), users.record(0), users.record(1), users.record(2)
             )
             assert await deadlocks(store.database) == 0
         finally:

@@ -21,7 +21,7 @@ from noonday.model.retention import Retention
 from noonday.model.usage import Used
 from tests.docs.pages import DOCS, blocks
 from tests.support.callers import CALLERS, Caller
-from tests.support.crank import Crank, first_fire, moves_of
+from tests.support.crank import Crank, first_fire, states_through
 from tests.support.factories import (
     DAY,
     HANDLER,
@@ -193,8 +193,8 @@ async def fired(crank: Crank, of: JobSpec = PLAIN) -> Dispatch:
     return await crank.fire_one()
 
 
-async def complete(caller: Caller, schema: str, said: Report) -> None:
-    await PostgresCompletions(schema).complete(caller.connection, said, NOW_MS + 2 * SECOND)
+async def complete(caller: Caller, schema: str, reported: Report) -> None:
+    await PostgresCompletions(schema).complete(caller.connection, reported, NOW_MS + 2 * SECOND)
 
 
 @each_kind
@@ -208,7 +208,7 @@ async def test_an_end_is_there_once_the_transaction_is_committed(
     found = await crank.look(dispatch)
     assert (found.state, found.worker_id, found.finished_ms) == (State.SUCCEEDED, WORKER, NOW_MS + SECOND)
     assert (found.result, found.progress, found.slots) == (b"42", b"all", ())
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 @each_kind
@@ -242,13 +242,13 @@ async def test_a_run_that_completed_itself_is_counted_when_its_worker_reports_it
     caller: Caller, crank: Crank, store: PostgresStore, schema: str, kind: JobSpec
 ) -> None:
     dispatch = await fired(crank, kind)
-    said = report(dispatch, tenant=TENANT, payload_bytes=7)
+    reported = report(dispatch, tenant=TENANT, payload_bytes=7)
     async with caller.transaction():
-        await complete(caller, schema, said)
+        await complete(caller, schema, reported)
     assert await usage_today(store) == []
-    settled = await crank.settle(said)
+    settled = await crank.settle(reported)
     assert await usage_today(store) == [Used(1, 1, 0, SECOND, 7)] == list(settled.usage.values())
-    assert (await crank.settle(said)).usage == {}
+    assert (await crank.settle(reported)).usage == {}
     assert await usage_today(store) == [Used(1, 1, 0, SECOND, 7)]
 
 
@@ -309,18 +309,18 @@ async def test_an_execution_of_another_database_cannot_be_completed(caller: Call
     await _refused(caller, schema, unknown, "not in this database")
 
 
-async def _refused(caller: Caller, schema: str, said: Report, why: str) -> None:
+async def _refused(caller: Caller, schema: str, reported: Report, why: str) -> None:
     """And what the caller has written in the same transaction is rolled back."""
     await caller.execute("CREATE TEMPORARY TABLE IF NOT EXISTS effects (n int)")
     with pytest.raises(Conflict, match=why):
-        await _write_and_complete(caller, schema, said)
+        await _write_and_complete(caller, schema, reported)
     assert await caller.value("SELECT count(*) FROM effects") == 0
 
 
-async def _write_and_complete(caller: Caller, schema: str, said: Report) -> None:
+async def _write_and_complete(caller: Caller, schema: str, reported: Report) -> None:
     async with caller.transaction():
         await caller.execute("INSERT INTO effects VALUES (1)")
-        await complete(caller, schema, said)
+        await complete(caller, schema, reported)
 
 
 async def test_whoever_waited_has_its_turn(caller: Caller, crank: Crank, schema: str) -> None:

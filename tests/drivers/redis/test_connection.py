@@ -55,8 +55,8 @@ async def test_a_batch_is_answered_in_order(connection: Connection) -> None:
 
 
 async def test_many_batches_at_once_each_get_their_own_answers(connection: Connection) -> None:
-    said = await asyncio.gather(*[echo(connection, f"{n}") for n in range(100)])
-    assert said == [f"{n}" for n in range(100)]
+    answers = await asyncio.gather(*[echo(connection, f"{n}") for n in range(100)])
+    assert answers == [f"{n}" for n in range(100)]
 
 
 async def test_an_error_in_a_batch_is_raised_and_the_next_batch_is_answered(connection: Connection) -> None:
@@ -115,8 +115,8 @@ async def test_nobody_waits_for_a_server_that_does_not_answer(behind_cutter: Con
 async def test_those_who_wait_for_their_turn_do_not_wait_longer(behind_cutter: Connection, cutter: Cutter) -> None:
     await cutter.cut()
     async with asyncio.timeout(WITHIN_SEC):
-        said = await asyncio.gather(*[echo(behind_cutter, "a") for _ in range(50)], return_exceptions=True)
-    assert all(isinstance(each, Unavailable) for each in said)
+        answers = await asyncio.gather(*[echo(behind_cutter, "a") for _ in range(50)], return_exceptions=True)
+    assert all(isinstance(each, Unavailable) for each in answers)
 
 
 async def test_a_connection_that_was_reset_is_made_again(behind_cutter: Connection, cutter: Cutter) -> None:
@@ -219,7 +219,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: 
 
 
 @pytest.mark.parametrize(
-    ("url", "files", "said"),
+    ("url", "files", "message"),
     [
         ("http://h:1", {}, "schemes"),
         ("redis://h:not-a-port", {}, "Port could not be cast"),
@@ -227,8 +227,8 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: 
         ("redis://h", {"ca_file": "/etc/hostname"}, "rediss://"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_at_once(url: str, files: dict[str, str], said: str) -> None:
-    with pytest.raises(BadSettings, match=said):
+def test_settings_that_cannot_be_are_refused_at_once(url: str, files: dict[str, str], message: str) -> None:
+    with pytest.raises(BadSettings, match=message):
         connect(url, **files)  # type: ignore[arg-type]
 
 

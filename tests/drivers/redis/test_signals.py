@@ -33,9 +33,9 @@ async def ask(connection: Connection, *command: str | bytes | int) -> Any:
 async def test_what_was_claimed_or_told_is_remembered_for_five_minutes_and_then_dies(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
-    claimed, told = dispatch(), dispatch()
+    claimed, acked = dispatch(), dispatch()
     await signals.claim(WORKER, [claimed], NOW_MS)
-    await signals.ack([(told.execution_id, told.number)])
+    await signals.ack([(acked.execution_id, acked.number)])
     names = await keys(connection, f"{prefix}:{{c:*")
     assert names
     for name in names:
@@ -54,17 +54,17 @@ async def test_flags_of_yesterday_are_seen_and_those_of_the_day_before_are_not(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
     await signals.begin_generation(POOL)
-    await signals.revoke(POOL, [(A, 1, "old wish")])
+    await signals.revoke(POOL, [(A, 1, "old reason")])
     (today,) = await keys(connection, f"{prefix}:{{f:*[0-9]")
     base, day = today.rsplit(b":", 1)
     yesterday = b"%s:%d" % (base, int(day) - 1)
     await ask(connection, "RENAME", today, yesterday)
-    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "old wish"}
-    await signals.revoke(POOL, [(A, 1, "new wish")])
-    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new wish"}
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "old reason"}
+    await signals.revoke(POOL, [(A, 1, "new reason")])
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new reason"}
     many = [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(100)]
     await signals.revoke(POOL, many)
-    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new wish"}
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new reason"}
     await ask(connection, "DEL", today)
     await ask(connection, "RENAME", yesterday, b"%s:%d" % (base, int(day) - 2))
     assert await signals.pre_start_check(POOL, [dispatch(A)]) == {}

@@ -24,8 +24,8 @@ from noonday.model.execution import State
 from tests.scenarios.cluster.history import EVERYONE, FROZEN, KILLED, Fault, problems_in
 from tests.scenarios.cluster.processes import Process
 from tests.scenarios.cluster.store import StoreView
-from tests.scenarios.life import now_ms
 from tests.scenarios.process import APP, PATIENCE_SEC, SECRET, UNFINISHED, job_body, until
+from tests.scenarios.server_run import now_ms
 from tests.simulation.history import Answer
 from tests.support.kafka import delete_topics
 from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
@@ -112,15 +112,15 @@ class Cluster:
 
     # -- its processes -------------------------------------------------------------------------------------------------
 
-    def serve(self, roles: str, **said: Any) -> Process:
+    def serve(self, roles: str, **options: Any) -> Process:
         """Start a process in some roles without waiting for it."""
-        return self._launch(roles, ["serve", "--roles", roles], **said)
+        return self._launch(roles, ["serve", "--roles", roles], **options)
 
-    def work(self, *pools: str, concurrency: int = 50, **said: Any) -> Process:
+    def work(self, *pools: str, concurrency: int = 50, **options: Any) -> Process:
         """Start a worker without waiting for it; of the pool p, if no other is named."""
         named = [word for pool in pools or ("p",) for word in ("--pool", pool)]
         words = ["worker", APP, *named, "--concurrency", str(concurrency)]
-        return self._launch("worker", words, **said)
+        return self._launch("worker", words, **options)
 
     async def have(self, **wanted: int) -> None:
         """See to it that so many processes of each kind live, and have begun: `scheduler=2`, `worker=1`."""
@@ -177,7 +177,11 @@ class Cluster:
 
         def look() -> str | None:
             return next(
-                (line.split("instance=")[1].split()[0] for line in scheduler.said.splitlines() if "instance=" in line),
+                (
+                    line.split("instance=")[1].split()[0]
+                    for line in scheduler.output.splitlines()
+                    if "instance=" in line
+                ),
                 None,
             )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tests.scenarios.life import checks_of, effects_of, now_ms
+from tests.scenarios.server_run import checks_of, effects_of, now_ms
 from tests.simulation.checker import check_end
 from tests.simulation.history import Answer, Effect, History
 

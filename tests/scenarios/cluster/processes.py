@@ -69,14 +69,14 @@ class Process:
         return found[0] if found else None
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What it wrote for people: its log, and why it ended."""
         return self._err.read_text()
 
     def will_say(self, words: str) -> Awaitable[None]:
         """What waits until it has said this, in what it says from now on."""
-        already = len(self.said)
-        return until(lambda: words in self.said[already:])
+        already = len(self.output)
+        return until(lambda: words in self.output[already:])
 
     @property
     def is_alive(self) -> bool:
@@ -91,7 +91,7 @@ class Process:
         """Wait until it has begun its work."""
 
         def look() -> bool:
-            assert self.is_alive, f"{self.name} ended with {self._process.returncode}: {self.said[-3000:]}"
+            assert self.is_alive, f"{self.name} ended with {self._process.returncode}: {self.output[-3000:]}"
             return self.url is not None
 
         await until(look)

@@ -70,7 +70,7 @@ async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: 
             await cluster.all_recorded()
             await cutter.heal()
             await cluster.owned_by(3)
-            assert recorder.is_alive, recorder.said
+            assert recorder.is_alive, recorder.output
 
     print(f"\nscheduler without etcd: others own all after {took:.2f} s")
 
@@ -97,7 +97,7 @@ async def test_leases_move_from_etcd_to_redis_between_restarts(cluster: Cluster)
 
     for process in cluster.alive("scheduler", "recorder"):
         process.stop()
-        assert await process.exit_code() == 0, process.said
+        assert await process.exit_code() == 0, process.output
     cluster.settings["cluster_leases"] = "redis"
     await cluster.have(scheduler=2, recorder=2)
 

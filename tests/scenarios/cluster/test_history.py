@@ -1,7 +1,7 @@
 """What explains a second run, and what does not."""
 
 from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Duplicate, Fault, duplicates_in
-from tests.scenarios.life import effects_of
+from tests.scenarios.server_run import effects_of
 from tests.simulation.history import Effect
 
 

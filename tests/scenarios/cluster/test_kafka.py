@@ -113,7 +113,7 @@ async def test_a_worker_cut_off_from_kafka_stops_nevertheless(cluster: Cluster, 
     worker.stop()
 
     await worker.exit_code()
-    assert "stopped without acknowledged reports" in worker.said
+    assert "stopped without acknowledged reports" in worker.output
     release.touch()
     await cluster.have(worker=1)
     await cluster.done([job])

@@ -115,10 +115,10 @@ async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, po
             await cluster.done(jobs)
             await cluster.all_recorded()
             leaving.stop()
-            assert await leaving.exit_code() == 0, leaving.said
+            assert await leaving.exit_code() == 0, leaving.output
             await cutter.heal()
             await cluster.owned_by(count + 1)
-            assert recorder.is_alive, recorder.said
+            assert recorder.is_alive, recorder.output
 
     print(f"\nschedulers without PostgreSQL: others own all after {took:.2f} s")
 

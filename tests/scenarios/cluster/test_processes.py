@@ -40,7 +40,7 @@ async def test_a_scheduler_that_is_stopped_hands_over_at_once(cluster: Cluster) 
     took = await cluster.owned_by(1, without=instance)
     await cluster.done(jobs)
 
-    assert await leaving.exit_code() == 0, leaving.said
+    assert await leaving.exit_code() == 0, leaving.output
     print(f"\nclean stop: others own all after {took * 1000:.0f} ms; late at most {await cluster.lateness(jobs):.2f} s")
 
 
@@ -73,7 +73,7 @@ async def test_a_scheduler_frozen_past_its_lease_is_refused_when_it_wakes(cluste
     await cluster.owned_by(2)
     await cluster.done(jobs)
 
-    assert frozen.is_alive, frozen.said
+    assert frozen.is_alive, frozen.output
 
 
 async def test_what_a_former_owner_fires_is_refused_by_epoch(cluster: Cluster) -> None:
@@ -106,7 +106,7 @@ async def test_a_recorder_killed_or_frozen_is_replaced(cluster: Cluster) -> None
     cluster.kill(dying)
     await cluster.done(jobs)
 
-    assert frozen.is_alive, frozen.said
+    assert frozen.is_alive, frozen.output
 
 
 async def test_what_an_api_answered_before_it_was_killed_happens(cluster: Cluster) -> None:
@@ -145,8 +145,8 @@ async def test_a_process_whose_clock_is_far_off_does_not_start(cluster: Cluster,
 
     late = cluster.work(**odd) if kind == "worker" else cluster.serve(kind, **odd)
 
-    assert await late.exit_code() == 2, late.said
-    assert "the clock of this machine differs from the database's by +300.0 s" in late.said
+    assert await late.exit_code() == 2, late.output
+    assert "the clock of this machine differs from the database's by +300.0 s" in late.output
 
 
 async def test_a_process_whose_clock_is_a_little_off_works_in_time_and_says_so(cluster: Cluster) -> None:
@@ -157,7 +157,7 @@ async def test_a_process_whose_clock_is_a_little_off_works_in_time_and_says_so(c
     for worker in cluster.alive("worker"):
         if worker is not fast:
             worker.stop()
-            assert await worker.exit_code() == 0, worker.said
+            assert await worker.exit_code() == 0, worker.output
     await cluster.owned_by(len(cluster.alive("scheduler")))
 
     jobs = await cluster.create_many(100, within_sec=2)

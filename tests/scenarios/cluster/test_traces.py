@@ -21,8 +21,8 @@ from noonday.runtime.tracing import Tracing
 from noonday.wiring.settings.loading import load_settings
 from noonday.wiring.telemetry import tracing_of
 from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
-from tests.scenarios.life import now_ms
 from tests.scenarios.process import SECRET, job_body, until
+from tests.scenarios.server_run import now_ms
 from tests.support.factories import NOW_MS, dispatch
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -172,7 +172,7 @@ async def test_a_process_that_stops_sends_what_it_has(
     assert not receiver.of(trace, "process")
 
     leaving.stop()
-    assert await leaving.exit_code() == 0, leaving.said
+    assert await leaving.exit_code() == 0, leaving.output
 
     await receiver.have(trace, process=1)
 

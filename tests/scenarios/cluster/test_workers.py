@@ -58,8 +58,8 @@ async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(clust
     assert {line["pid"] for job in running for line in cluster.lines("start", job)[1:]} <= {heir.pid, frozen.pid}
     assert (await cluster.get("/v1/pools/processes"))["note"] == "no workers"
     for job in running:
-        moves = (await cluster.execution(job, "SUCCEEDED"))["transitions"]
-        assert f"[{State.FAILED_WORKER_LOST.value}," in moves, moves
+        transitions = (await cluster.execution(job, "SUCCEEDED"))["transitions"]
+        assert f"[{State.FAILED_WORKER_LOST.value}," in transitions, transitions
 
 
 async def test_what_waits_for_a_full_worker_is_done_by_another_and_once(cluster: Cluster) -> None:

@@ -72,9 +72,9 @@ documented_values = st.sampled_from(ALONE).flatmap(
 @given(documented_values)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_setting_can_come_from_each_source_and_flags_beat_environment_beats_file(
-    tmp_path: Path, wish: tuple[SettingDoc, Any, Any]
+    tmp_path: Path, setting: tuple[SettingDoc, Any, Any]
 ) -> None:
-    doc, value, other = wish
+    doc, value, other = setting
     assume(value != other)
     in_file = file_with(tmp_path, toml_line(doc.key, value))
     other_in_file = file_with(tmp_path, toml_line(doc.key, other), "other.toml")
@@ -214,8 +214,8 @@ def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_networks_are_listed_with_commas() -> None:
-    said = load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8, fd00::/8"}).webhooks
-    assert said.networks == ("127.0.0.0/8", "fd00::/8")
+    webhooks = load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8, fd00::/8"}).webhooks
+    assert webhooks.networks == ("127.0.0.0/8", "fd00::/8")
     assert load().webhooks.networks == ()
 
 

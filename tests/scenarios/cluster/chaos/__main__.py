@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.scenarios.cluster.chaos.run import Plan, live
+from tests.scenarios.cluster.chaos.run import Plan, run_chaos
 from tests.scenarios.process import ROOT
 
 
@@ -26,7 +26,7 @@ def main() -> int:
         f"chaos: seed {seed}, {options.minutes:g} minutes; everything is kept in {folder.relative_to(ROOT)}", flush=True
     )
     report = asyncio.run(
-        live(folder, Plan(seed, round(options.minutes * 60)), say=lambda line: print(line, flush=True))
+        run_chaos(folder, Plan(seed, round(options.minutes * 60)), say=lambda line: print(line, flush=True))
     )
     print(f"\n{report.text}", flush=True)
     return 1 if report.broken else 0

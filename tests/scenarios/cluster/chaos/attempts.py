@@ -33,7 +33,7 @@ class Deploy:
     """A process that was told to end (SIGTERM) and was replaced."""
 
     process: str
-    told_ms: int
+    stop_asked_ms: int
     ended_ms: int | None = None
 
 
@@ -43,7 +43,7 @@ def stopped_unheard(deploys: Sequence[Deploy], faults: Sequence[Fault]) -> Itera
         for fault in faults:
             until_ms = (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS
             if fault.victim == BROKER and deploy.ended_ms and fault.at_ms <= deploy.ended_ms <= until_ms:
-                yield Fault("stopped while kafka was away", deploy.process, deploy.told_ms, deploy.ended_ms)
+                yield Fault("stopped while kafka was away", deploy.process, deploy.stop_asked_ms, deploy.ended_ms)
 
 
 def was_hindered(deploy: Deploy, ended_ms: int, faults: Sequence[Fault], processes: Container[str]) -> bool:
@@ -51,7 +51,7 @@ def was_hindered(deploy: Deploy, ended_ms: int, faults: Sequence[Fault], process
     return any(
         (fault.victim == deploy.process or fault.victim not in processes)
         and fault.at_ms <= ended_ms
-        and (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS >= deploy.told_ms
+        and (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS >= deploy.stop_asked_ms
         for fault in faults
     )
 
@@ -91,8 +91,8 @@ def read_dispatches(copy: sqlite3.Connection) -> list[DispatchRecord]:
     rows = copy.execute("SELECT id, transitions FROM executions")
     return [
         record
-        for execution, moves in rows
-        for record in _dispatches_of(execution, msgspec.json.decode(f"[{moves}]"), processes)
+        for execution, transitions in rows
+        for record in _dispatches_of(execution, msgspec.json.decode(f"[{transitions}]"), processes)
     ]
 
 
@@ -130,7 +130,7 @@ def under_way_at_deploys(records: Sequence[DispatchRecord], deploys: Iterable[De
         record.outcome
         for deploy in deploys
         for record in records
-        if record.was_under_way(deploy.process, deploy.told_ms)
+        if record.was_under_way(deploy.process, deploy.stop_asked_ms)
     )
 
 
@@ -177,7 +177,7 @@ def _cause_of_loss(record: DispatchRecord, faults: Sequence[Fault], deploy: Depl
             return fault
     if deploy is None:
         return None
-    return next((fault for fault in faults if _met(fault, BROKER, deploy.told_ms, until_ms)), None)
+    return next((fault for fault in faults if _met(fault, BROKER, deploy.stop_asked_ms, until_ms)), None)
 
 
 def _met(fault: Fault, victim: str, since_ms: int, until_ms: int) -> bool:
@@ -192,8 +192,8 @@ def _describe(loss: Loss) -> str:
     if loss.deploy is None:
         return f"I15: {what} was lost with process {record.process or '?'}, and no fault met that process"
     return (
-        f"deploy: {what} was used up by a deploy: process {record.process} was told to end at {loss.deploy.told_ms}, ended at "
-        f"{loss.deploy.ended_ms}, and no fault met it"
+        f"deploy: {what} was used up by a deploy: process {record.process} was told to end at "
+        f"{loss.deploy.stop_asked_ms}, ended at {loss.deploy.ended_ms}, and no fault met it"
     )
 
 
@@ -201,7 +201,7 @@ def _unexpected_failures(
     records: Iterable[DispatchRecord], faults: Sequence[Fault], deploys: Sequence[Deploy]
 ) -> Iterator[str]:
     """A run fails as its payload says. Anything else, as in an interrupted run that is reported as a failure, needs a fault."""
-    told = {deploy.process: deploy.told_ms for deploy in deploys}
+    told = {deploy.process: deploy.stop_asked_ms for deploy in deploys}
     for record in records:
         if record.outcome not in (State.FAILED.name, State.TIMED_OUT.name) or _is_expected(record.reason):
             continue

@@ -12,7 +12,7 @@ from tests.scenarios.cluster.chaos.seats import Seat
 from tests.scenarios.cluster.chaos.site import Site
 from tests.scenarios.cluster.cluster import Cluster
 from tests.scenarios.cluster.history import BROKER, EVERYONE, Fault
-from tests.scenarios.life import now_ms
+from tests.scenarios.server_run import now_ms
 
 VICTIMS = {"redis": EVERYONE, "kafka": BROKER}
 """EndpointKey the loss of a server meets, as far as it matters to a second run: claims are in Redis, reports go by Kafka."""

@@ -21,7 +21,7 @@ from tests.scenarios.cluster.chaos.faults import Done
 from tests.scenarios.cluster.chaos.seats import Ended
 from tests.scenarios.cluster.chaos.users import BALLAST_MARGIN, PAYLOAD_BYTES, RESULT_BYTES
 from tests.scenarios.cluster.history import EVERYONE, Duplicate, Fault, duplicates_in
-from tests.scenarios.life import effects_of
+from tests.scenarios.server_run import effects_of
 from tests.simulation.history import Answer, Effect
 
 SHOWN = 60
@@ -29,7 +29,7 @@ SHOWN = 60
 
 
 @dataclass(frozen=True)
-class Life:
+class RunRecord:
     """Everything that was noted from the first process to the last."""
 
     seed: int
@@ -62,9 +62,9 @@ class Life:
 
 
 class Report:
-    def __init__(self, life: Life, problems: Sequence[str]) -> None:
-        self._life = life
-        attempts = check_attempts(life.dispatches, life.lines, life.harm, life.deploys)
+    def __init__(self, record: RunRecord, problems: Sequence[str]) -> None:
+        self._record = record
+        attempts = check_attempts(record.dispatches, record.lines, record.harm, record.deploys)
         self.broken = [*problems, *attempts, *self._deaths()]
 
     @cached_property
@@ -73,50 +73,50 @@ class Report:
         return "\n".join(line for part in parts for line in part())
 
     def _head(self) -> Iterator[str]:
-        life = self._life
-        who = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in life.kinds.items())
-        yield f"seed {life.seed}: {life.seconds / 60:.1f} minutes of load on {who}"
+        record = self._record
+        who = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in record.kinds.items())
+        yield f"seed {record.seed}: {record.seconds / 60:.1f} minutes of load on {who}"
 
     def _faults(self) -> Iterator[str]:
-        life = self._life
-        yield f"\n{len(life.faults)} faults ({life.left_out} more met nobody: a seat was empty, a server already harmed)"
-        counted = Counter(done.step.kind for done in life.faults)
+        record = self._record
+        yield f"\n{len(record.faults)} faults ({record.left_out} more met nobody: a seat was empty, a server already harmed)"
+        counted = Counter(done.step.kind for done in record.faults)
         yield from (f"  {count:5}  {kind}" for kind, count in sorted(counted.items()))
-        yield f"{len(life.names)} processes were started in all; {len(life.ended)} ended by themselves:"
-        said = Counter((ended.begun, ended.code, ended.last_words[:150]) for ended in life.ended)
-        for (begun, code, words), count in said.most_common():
+        yield f"{len(record.names)} processes were started in all; {len(record.ended)} ended by themselves:"
+        endings = Counter((ended.begun, ended.code, ended.last_words[:150]) for ended in record.ended)
+        for (begun, code, words), count in endings.most_common():
             yield f"  {count:5}  {'while at work' if begun else 'while starting'}, exit code {code}: {words}"
 
     def _work(self) -> Iterator[str]:
-        life = self._life
-        asked = Counter(answer.action for answer in life.answers if not answer.action.endswith("?"))
+        record = self._record
+        asked = Counter(answer.action for answer in record.answers if not answer.action.endswith("?"))
         yield f"\n{asked['create']} jobs were created; " + ", ".join(
             f"{count} x {action}" for action, count in asked.most_common() if action != "create"
         )
-        yield "  answers: " + ", ".join(f"{status}: {count}" for status, count in sorted(life.statuses.items()))
-        yield f"{sum(life.states.values())} executions: " + ", ".join(
-            f"{count} {state}" for state, count in life.states.items()
+        yield "  answers: " + ", ".join(f"{status}: {count}" for status, count in sorted(record.statuses.items()))
+        yield f"{sum(record.states.values())} executions: " + ", ".join(
+            f"{count} {state}" for state, count in record.states.items()
         )
-        yield "  among them: " + ", ".join(f"{count} {kind}" for kind, count in life.load.items())
+        yield "  among them: " + ", ".join(f"{count} {kind}" for kind, count in record.load.items())
         yield f"{len(self._effects)} runs of handlers, {len(self._duplicates)} of them duplicates"
-        late = sorted(life.lateness_ms)
+        late = sorted(record.lateness_ms)
         yield (
             f"lateness of first runs: p50 {_share(late, 0.5):.3f} s, p95 {_share(late, 0.95):.3f} s, "
             f"p99 {_share(late, 0.99):.3f} s, max {_share(late, 1):.3f} s (of {len(late)} that no limit, wish or turn held up)"
         )
-        yield f"quiet {life.quiet_sec:.1f} s after the last fault was healed"
+        yield f"quiet {record.quiet_sec:.1f} s after the last fault was healed"
 
     def _deploys(self) -> Iterator[str]:
         """What ran on workers that were told to end, and which attempts ended with their workers."""
-        life = self._life
-        workers = [deploy for deploy in life.deploys if self._name(deploy.process).startswith("worker")]
-        found = under_way_at_deploys(life.dispatches, workers)
+        record = self._record
+        workers = [deploy for deploy in record.deploys if self._name(deploy.process).startswith("worker")]
+        found = under_way_at_deploys(record.dispatches, workers)
         yield (
-            f"\n{len(life.deploys)} processes were told to end and replaced, {len(workers)} of them workers; "
+            f"\n{len(record.deploys)} processes were told to end and replaced, {len(workers)} of them workers; "
             f"{sum(found.values())} executions were under way on these"
         )
         yield from (f"  {count:5}  {outcome}" for outcome, count in found.most_common())
-        losses = list(losses_in(life.dispatches, life.harm, life.deploys))
+        losses = list(losses_in(record.dispatches, record.harm, record.deploys))
         yield f"{len(losses)} attempts ended with a lost worker" + (", explained by" if losses else "")
         why = Counter(self._reason(loss.fault).split(" at ")[0] for loss in losses)
         yield from (f"  {count:5}  {reason}" for reason, count in why.most_common())
@@ -134,7 +134,7 @@ class Report:
 
     def _promises(self) -> Iterator[str]:
         if not self.broken:
-            yield f"\nno promise was broken ({self._life.looks} looks at the store on the way, and one at the end)"
+            yield f"\nno promise was broken ({self._record.looks} looks at the store on the way, and one at the end)"
             return
         yield f"\n{len(self.broken)} PROMISES WERE BROKEN"
         yield from (f"  {problem}" for problem in self.broken)
@@ -146,21 +146,21 @@ class Report:
         """
         return [
             f"{ended.name} ended by itself at {self._at(ended.at_ms)}, exit code {ended.code}: {ended.last_words}"
-            for ended in self._life.ended
+            for ended in self._record.ended
             if ended.begun and not (ended.at_deadline and self._was_hindered(ended))
         ]
 
     def _was_hindered(self, ended: Ended) -> bool:
-        deploys = [deploy for deploy in self._life.deploys if deploy.process == ended.process]
-        return any(was_hindered(deploy, ended.at_ms, self._life.harm, self._life.names) for deploy in deploys)
+        deploys = [deploy for deploy in self._record.deploys if deploy.process == ended.process]
+        return any(was_hindered(deploy, ended.at_ms, self._record.harm, self._record.names) for deploy in deploys)
 
     @cached_property
     def _effects(self) -> list[Effect]:
-        return effects_of(self._life.lines)
+        return effects_of(self._record.lines)
 
     @cached_property
     def _duplicates(self) -> list[Duplicate]:
-        found = duplicates_in(self._effects, self._life.harm, settled_by(self._life.dispatches))
+        found = duplicates_in(self._effects, self._record.harm, settled_by(self._record.dispatches))
         return sorted(found, key=lambda duplicate: duplicate.second.start_ms)
 
     def _tell(self, duplicate: Duplicate) -> str:
@@ -180,10 +180,10 @@ class Report:
         return f"{whom}{fault.kind} at {self._at(fault.at_ms)}{lasted}"
 
     def _name(self, process: str) -> str:
-        return self._life.names.get(process, process)
+        return self._record.names.get(process, process)
 
     def _at(self, at_ms: int) -> str:
-        minutes, ms = divmod(at_ms - self._life.began_ms, 60_000)
+        minutes, ms = divmod(at_ms - self._record.began_ms, 60_000)
         return f"{minutes}:{ms / 1000:06.3f}"
 
 

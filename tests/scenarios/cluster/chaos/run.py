@@ -13,17 +13,17 @@ from typing import Any
 
 from tests.scenarios.cluster.chaos.attempts import read_dispatches, settled_by, stopped_unheard
 from tests.scenarios.cluster.chaos.faults import Faults
-from tests.scenarios.cluster.chaos.report import Life, Report, read_lateness, read_load, read_states
+from tests.scenarios.cluster.chaos.monitor import StoreMonitor
+from tests.scenarios.cluster.chaos.report import Report, RunRecord, read_lateness, read_load, read_states
 from tests.scenarios.cluster.chaos.script import KINDS, seats_of, write_script
 from tests.scenarios.cluster.chaos.seats import Seat
 from tests.scenarios.cluster.chaos.site import Site
 from tests.scenarios.cluster.chaos.users import User
-from tests.scenarios.cluster.chaos.watch import Watcher
 from tests.scenarios.cluster.cluster import Cluster, cluster_on
 from tests.scenarios.cluster.history import KILLED, problems_in
-from tests.scenarios.life import effects_of, now_ms
 from tests.scenarios.process import UNFINISHED, until
 from tests.scenarios.receiver import Receiver
+from tests.scenarios.server_run import effects_of, now_ms
 
 SAY_EVERY_SEC = 5.0
 CAPS = {"maxRunning": 60, "pools": {"p": {"maxRunning": 50}}}
@@ -43,7 +43,7 @@ class Plan:
     """How long quiet is waited for: the last net under everything takes six minutes."""
 
 
-async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
+async def run_chaos(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
     """Leaves the logs of all processes and servers, the history, the store and the report in `folder`."""
     site = Site(folder, seats_of(plan.kinds))
     settings = {"worker_drain_sec": 4, "worker_cancel_grace_sec": 3}
@@ -63,13 +63,13 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
         status, answer, _ = await cluster.ask("PUT", "/v1/tenants/default", CAPS)
         assert status == 200, answer
         run = _Run(plan, cluster, site, seats, receiver.url, say)
-        await run.live()
+        await run.play()
         copy = await cluster.store.copy()
-        life = run.life(copy)
-        _keep(folder, life, copy)
-        settled = settled_by(life.dispatches)
-        problems = problems_in(copy, cluster.answers, life.lines, life.harm, settled=settled)
-    report = Report(life, [*life.problems, *problems])
+        record = run.record(copy)
+        _keep(folder, record, copy)
+        settled = settled_by(record.dispatches)
+        problems = problems_in(copy, cluster.answers, record.lines, record.harm, settled=settled)
+    report = Report(record, [*record.problems, *problems])
     (folder / "report.txt").write_text(report.text + "\n")
     return report
 
@@ -96,28 +96,28 @@ class _Run:
         self.seats = seats
         self.say = say
         self.faults = Faults(cluster, site, seats)
-        self.watcher = Watcher(site.postgres.url, cluster.store.schema)
+        self.monitor = StoreMonitor(site.postgres.url, cluster.store.schema)
         self.users = [User(cluster, number, plan.seed, receiver) for number in range(plan.users)]
         self.began_ms = now_ms()
         self.quiet_sec = plan.quiet_sec
         self.problems: list[str] = []
 
-    async def live(self) -> None:
+    async def play(self) -> None:
         keepers = [seat.keep() for seat in self.seats.values()]
-        async with _beside(*keepers, self.watcher.watch(), self._say_on()):
+        async with _beside(*keepers, self.monitor.run(), self._say_on()):
             await self._load()
             await self._be_quiet()
-        await self.watcher.look()
-        await self.watcher.close()
+        await self.monitor.look()
+        await self.monitor.close()
         await self._end_all()
 
-    def life(self, copy: sqlite3.Connection) -> Life:
+    def record(self, copy: sqlite3.Connection) -> RunRecord:
         """All that was noted of it, with what is left in the store."""
         self._name_workers()
         lines = self.cluster.lines()
         surprises = [surprise for user in self.users for surprise in user.surprises]
         deploys = [deploy for seat in self.seats.values() for deploy in seat.deploys]
-        return Life(
+        return RunRecord(
             seed=self.plan.seed,
             seconds=self.plan.seconds,
             kinds=self.plan.kinds,
@@ -130,9 +130,9 @@ class _Run:
             answers=self.cluster.answers,
             statuses=sum((user.statuses for user in self.users[1:]), self.users[0].statuses),
             lines=lines,
-            looks=self.watcher.looks,
+            looks=self.monitor.looks,
             quiet_sec=self.quiet_sec,
-            problems=[*surprises, *self.watcher.problems.values(), *self.problems],
+            problems=[*surprises, *self.monitor.problems.values(), *self.problems],
             lateness_ms=read_lateness(copy, effects_of(lines), self.cluster.answers),
             states=read_states(copy),
             load=read_load(copy),
@@ -190,7 +190,7 @@ class _Run:
         while True:
             created = sum(answer.action == "create" for answer in self.cluster.answers)
             self.say(
-                f"{self._clock()}  {self.faults.begun} faults, {created} jobs created, {self.watcher.done} executions done"
+                f"{self._clock()}  {self.faults.begun} faults, {created} jobs created, {self.monitor.done} executions done"
             )
             await asyncio.sleep(SAY_EVERY_SEC)
 
@@ -209,13 +209,13 @@ async def _beside(*endless: Any) -> AsyncIterator[None]:
             task.cancel()
 
 
-def _keep(folder: Path, life: Life, copy: sqlite3.Connection) -> None:
+def _keep(folder: Path, record: RunRecord, copy: sqlite3.Connection) -> None:
     with closing(sqlite3.connect(folder / "store.db")) as kept:
         copy.backup(kept)
-    _write_lines(folder / "answers.jsonl", [asdict(answer) for answer in life.answers])
-    _write_lines(folder / "faults.jsonl", [asdict(done) for done in life.faults])
-    _write_lines(folder / "harm.jsonl", [asdict(fault) for fault in life.harm])
-    _write_lines(folder / "deploys.jsonl", [asdict(deploy) for deploy in life.deploys])
+    _write_lines(folder / "answers.jsonl", [asdict(answer) for answer in record.answers])
+    _write_lines(folder / "faults.jsonl", [asdict(done) for done in record.faults])
+    _write_lines(folder / "harm.jsonl", [asdict(fault) for fault in record.harm])
+    _write_lines(folder / "deploys.jsonl", [asdict(deploy) for deploy in record.deploys])
 
 
 def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ from tests.scenarios.cluster.chaos.site import Wires
 from tests.scenarios.cluster.cluster import Cluster, Servers
 from tests.scenarios.cluster.history import FROZEN, Fault
 from tests.scenarios.cluster.processes import Process
-from tests.scenarios.life import now_ms
+from tests.scenarios.server_run import now_ms
 from tests.support.tcp_cutter import Side
 
 LOOK_SEC = 0.1
@@ -52,7 +52,7 @@ class Seat:
         self._cuts: dict[str, list[Fault]] = {}
         """The faults of cuts that are in force, by server."""
         self._frozen: Fault | None = None
-        self._told_to_end: Process | None = None
+        self._asked_to_end: Process | None = None
         self._empty_until = 0.0
         self.process = self._launch()
 
@@ -83,11 +83,13 @@ class Seat:
     def _note_end(self, code: int) -> None:
         process = self.process
         begun = process.url is not None
-        if process is self._told_to_end and (code == 0 or not begun):
+        if process is self._asked_to_end and (code == 0 or not begun):
             return
-        said = process.said.strip().splitlines()
-        at_deadline = process is self._told_to_end and any(line.startswith(OUT_OF_TIME) for line in said)
-        self.ended.append(Ended(process.name, str(process.pid), now_ms(), code, begun, "".join(said[-1:]), at_deadline))
+        output = process.output.strip().splitlines()
+        at_deadline = process is self._asked_to_end and any(line.startswith(OUT_OF_TIME) for line in output)
+        self.ended.append(
+            Ended(process.name, str(process.pid), now_ms(), code, begun, "".join(output[-1:]), at_deadline)
+        )
 
     # -- what is done to it --------------------------------------------------------------------------------------------
 
@@ -117,9 +119,9 @@ class Seat:
     async def stop(self) -> bool:
         """Tell it to end, once, and wait until it has, or until another fault kills it. A second SIGTERM would kill a worker."""
         process = self.process
-        if not process.is_alive or process is self._told_to_end:
+        if not process.is_alive or process is self._asked_to_end:
             return False
-        self._told_to_end = process
+        self._asked_to_end = process
         deploy = Deploy(str(process.pid), now_ms())
         self.deploys.append(deploy)
         process.stop()

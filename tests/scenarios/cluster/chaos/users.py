@@ -13,8 +13,8 @@ import aiohttp
 
 from noonday.model.limits import Sizes
 from tests.scenarios.cluster.cluster import Cluster, Job
-from tests.scenarios.life import any_task, now_ms
 from tests.scenarios.process import job_body
+from tests.scenarios.server_run import any_task, now_ms
 from tests.simulation.history import Answer
 
 PAYLOAD_BYTES, RESULT_BYTES, PROGRESS_BYTES = Sizes().payload_bytes, Sizes().result_bytes, Sizes().progress_bytes
@@ -48,7 +48,7 @@ _BALLAST: Job = {
 }
 """Makes payload, progress and result nearly as large as is allowed. Sealed, they do not compress."""
 _OVERLAPS = ("ALLOW", "ALLOW", "SKIP", "BUFFER_ONE", "BUFFER_ALL", "CANCEL_OTHER")
-_WISHES = {"replace": 3, "pause": 3, "resume": 3, "delete": 1, "trigger": 3, "cancel": 4}
+_ACTIONS = {"replace": 3, "pause": 3, "resume": 3, "delete": 1, "trigger": 3, "cancel": 4}
 
 
 class User:
@@ -99,12 +99,12 @@ class User:
                 self._tasks = [*self._tasks[-RECENT:], task["id"]]
             return
         task = self._random.choice(self._tasks)
-        wish = self._random.choice(["pause", "resume", "delete"])
+        action = self._random.choice(["pause", "resume", "delete"])
         path = f"/v1/tasks/{task}"
-        if wish == "delete":
+        if action == "delete":
             await self._ask("delete", task, "DELETE", path)
         else:
-            await self._ask(wish, task, "PATCH", path, {"status": "PAUSED" if wish == "pause" else "SCHEDULED"})
+            await self._ask(action, task, "PATCH", path, {"status": "PAUSED" if action == "pause" else "SCHEDULED"})
 
     async def _create_many(self) -> None:
         large = self._random.random() < LARGE_BATCHES
@@ -115,19 +115,19 @@ class User:
             self._note("create", job["jobId"])
 
     async def _change(self, job: str) -> None:
-        wish = self._random.choices(list(_WISHES), list(_WISHES.values()))[0]
+        action = self._random.choices(list(_ACTIONS), list(_ACTIONS.values()))[0]
         path = f"/v1/jobs/{job}"
-        if wish == "replace":
+        if action == "replace":
             self._edits += 1
             body = _any_job(self._random)
             body["payload"]["v"] = self._edits
             await self._ask("replace", job, "PUT", path, body, value=self._edits)
-        elif wish == "delete":
+        elif action == "delete":
             await self._ask("delete", job, "DELETE", path)
-        elif wish == "cancel":
+        elif action == "cancel":
             await self._cancel(job)
         else:
-            await self._ask(wish, job, "POST", f"{path}/{wish}")
+            await self._ask(action, job, "POST", f"{path}/{action}")
 
     async def _cancel(self, job: str) -> None:
         page = await self._ask("read", job, "GET", f"/v1/jobs/{job}/executions")

@@ -16,7 +16,7 @@ LOOK_SEC = 10.0
 """A store that does not answer for so long is asked again later."""
 
 
-class Watcher:
+class StoreMonitor:
     """Has a session of its own, and no wire that could be cut."""
 
     def __init__(self, url: str, schema: str) -> None:
@@ -28,7 +28,7 @@ class Watcher:
         self._store = StoreView(url, schema)
         self._epochs: dict[int, int] = {}
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Never ends by itself."""
         while True:
             await asyncio.sleep(EVERY_SEC)

@@ -31,7 +31,7 @@ _PAYLOADS: tuple[dict[str, Any], ...] = (
 )
 
 
-class Life:
+class ServerRun:
     """One seed. What happens when is up to the machine; what is asked for, and when it is killed, up to the seed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -52,7 +52,7 @@ class Life:
         self.deaths: list[tuple[str, int]] = []
         self.over = False
 
-    async def live(self, kills: int, users: int = 3) -> list[str]:
+    async def play(self, kills: int, users: int = 3) -> list[str]:
         """Answers every promise that was broken."""
         async with self.server, self.receiver:
             asking = [asyncio.create_task(_User(self, number).ask_on()) for number in range(users)]
@@ -145,16 +145,16 @@ def _started(line: dict[str, Any]) -> Effect:
 class _User:
     """Asks for one thing after the other, and notes the answers. What is not answered may have happened, or not."""
 
-    def __init__(self, life: Life, number: int) -> None:
-        self.life = life
-        self.random = Random(f"user/{number}/{life.seed}")
+    def __init__(self, run: ServerRun, number: int) -> None:
+        self.run = run
+        self.random = Random(f"user/{number}/{run.seed}")
         self.jobs: list[dict[str, Any]] = []
         self.tasks: list[str] = []
         self.edits = 1
 
     async def ask_on(self) -> None:
-        while not self.life.over:
-            if self.life.server.url is None:
+        while not self.run.over:
+            if self.run.server.url is None:
                 await asyncio.sleep(0.01)
             elif self.random.random() < 0.2:
                 await self._ask_for_a_task()
@@ -176,19 +176,19 @@ class _User:
                 "",
                 "POST",
                 "/v1/tasks",
-                any_task(self.random, self.life.receiver.url),
+                any_task(self.random, self.run.receiver.url),
                 lambda task: task["id"],
             )
             if answer is not None:
                 self.tasks.append(answer["id"])
             return
         task = self.random.choice(self.tasks[-20:])
-        wish = self.random.choice(["pause", "resume", "delete"])
-        if wish == "delete":
+        action = self.random.choice(["pause", "resume", "delete"])
+        if action == "delete":
             await self._ask("delete", task, "DELETE", f"/v1/tasks/{task}")
         else:
-            status = "PAUSED" if wish == "pause" else "SCHEDULED"
-            await self._ask(wish, task, "PATCH", f"/v1/tasks/{task}", {"status": status})
+            status = "PAUSED" if action == "pause" else "SCHEDULED"
+            await self._ask(action, task, "PATCH", f"/v1/tasks/{task}", {"status": status})
 
     async def _meddle(self, job: dict[str, Any]) -> None:
         job_id = job["jobId"]
@@ -206,7 +206,7 @@ class _User:
             await self._ask(action, job_id, "POST", f"{path}/{action}")
 
     async def _cancel(self, job_id: str) -> None:
-        found = self.life.server.query("SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1", job_id)
+        found = self.run.server.query("SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1", job_id)
         for (execution,) in found:
             await self._ask("cancel", execution, "POST", f"/v1/executions/{execution}/cancel")
 
@@ -224,7 +224,7 @@ class _User:
         asked_ms = now_ms()
         try:
             key = {"Idempotency-Key": str(self.random.random())} if path.startswith("/v1/tasks") else {}
-            status, answer = await self.life.server.ask(method, path, body, **key)
+            status, answer = await self.run.server.ask(method, path, body, **key)
         except (OSError, aiohttp.ClientError):
             self._note(f"{action}?", target, value, asked_ms)
             return None
@@ -235,7 +235,7 @@ class _User:
         return None
 
     def _note(self, action: str, target: str, value: Any, asked_ms: int) -> None:
-        self.life.answers.append(Answer(action, target, now_ms(), value, asked_ms))
+        self.run.answers.append(Answer(action, target, now_ms(), value, asked_ms))
 
     def _any_job(self) -> dict[str, Any]:
         """A job of any kind the seed likes. Each comes to an end."""
