@@ -84,13 +84,13 @@ def test_scope_includes_lower_ones(held: str, allowed: set[str]) -> None:
     assert {scope for scope in SCOPES if caller.may(scope)} == allowed
 
 
-def test_missing_scope_error_lists_the_held_ones() -> None:
+def test_missing_scope_error_lists_the_scopes_of_the_caller() -> None:
     with pytest.raises(Forbidden, match="needs scope admin; held: read, write") as caught:
         Caller(TenantId("acme"), "ann", frozenset({"write", "read"})).require("admin")
     assert caught.value.context == {"required": "admin", "held": ["read", "write"]}
 
 
-def test_requiring_a_held_scope_passes() -> None:
+def test_requiring_a_scope_of_the_caller_passes() -> None:
     Caller(TenantId("acme"), "ann", frozenset({"admin"})).require("read")
 
 

@@ -145,7 +145,7 @@ async def test_sending_again_needs_a_key_and_is_done_once_under_it(client: Clien
     assert other.json["id"] != first.json["id"]
 
 
-async def test_what_was_sent_then_is_sent_again_as_long_as_it_is_kept(client: Client, crank: Crank):
+async def test_original_payload_is_sent_again_as_long_as_it_is_kept(client: Client, crank: Crank):
     path = await made(client, daily(cron_expression="* * * * *"))
     dispatch = await end(crank, Outcome.SUCCEEDED)
     await patched(client, path, payload=CALL | {"body": "another"})
@@ -204,7 +204,7 @@ async def test_under_one_replay_each_is_sent_again_once(client: Client, crank: C
     assert another["there_already"] is False
 
 
-async def test_a_replay_does_not_send_again_what_it_has_made(client: Client, crank: Crank):
+async def test_replay_does_not_resend_its_own_executions(client: Client, crank: Crank):
     await made(client, once())
     first = await end(crank, Outcome.FAILED)
     (one,) = await results(client, ids=[first.execution_id], replay_id="r-1")

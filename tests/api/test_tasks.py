@@ -104,7 +104,7 @@ async def test_the_example_of_a_daily_report(client: Client):
         (daily(cron_expression=None, interval="daily at 08:00", timezone="Asia/Tokyo"), "2030-01-01T23:00:00Z"),
     ],
 )
-async def test_a_task_is_read_as_it_was_said(client: Client, fields: dict[str, Any], next_execution: str):
+async def test_task_is_read_as_it_was_created(client: Client, fields: dict[str, Any], next_execution: str):
     response = await client.get(await made(client, fields))
     shown = response.json
     assert (response.status, shown["status"], shown["next_execution"]) == (200, "SCHEDULED", next_execution)
@@ -129,7 +129,7 @@ async def test_the_first_task_makes_the_pool_and_leaves_one_that_is_there(client
     assert (await client.get("/v1/pools/webhooks")).json["settings"]["timeoutSec"] == 7
 
 
-async def test_every_flaw_of_a_task_is_told_in_its_own_names(client: Client):
+async def test_every_flaw_of_a_task_is_reported_in_task_names(client: Client):
     call = {"webhook_url": "ftp://example.com", "headers": {"Host": "x"}}
     wrong = daily(payload=call, cron_expression="61 * * * *", timeout_seconds=-1, retry={"max_attempts": 0})
     response = await ask(client, "POST", "/v1/tasks", wrong)
@@ -151,7 +151,7 @@ async def test_every_flaw_of_a_task_is_told_in_its_own_names(client: Client):
         ({"payload": CALL | {"method": "TRACE"}}, "/payload/method"),
     ],
 )
-async def test_what_cannot_be_is_refused(client: Client, wrong: dict[str, Any], pointer: str):
+async def test_invalid_task_is_refused_with_its_pointer(client: Client, wrong: dict[str, Any], pointer: str):
     response = await ask(client, "POST", "/v1/tasks", daily(**wrong))
     assert (response.status, response.flaw["pointer"]) == (422, pointer)
 
@@ -294,7 +294,7 @@ async def test_a_task_that_was_to_run_once_and_died_has_failed(client: Client, c
     assert [attempt["status"] for attempt in execution["attempts"]] == ["FAILED"]
 
 
-async def test_a_task_that_waits_for_another_attempt_says_when(client: Client, crank: Crank):
+async def test_task_that_waits_for_a_retry_shows_when(client: Client, crank: Crank):
     path = await made(client, once())
     dispatch = await fire(crank)
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure("status 500")))
@@ -367,7 +367,7 @@ async def test_a_task_that_is_over_gets_a_new_time(client: Client, crank: Crank)
     ],
     ids=lambda fields: next(iter(fields)),
 )
-async def test_what_is_said_is_changed_and_nothing_else(client: Client, fields: dict[str, Any]):
+async def test_patch_changes_the_given_fields_alone(client: Client, fields: dict[str, Any]):
     path = await made(client, daily(name="Daily Report"))
     before = (await client.get(path)).json
     response = await patched(client, path, **fields)
@@ -394,7 +394,7 @@ async def test_what_is_said_is_changed_and_nothing_else(client: Client, fields: 
         ({"retry": {"max_attempts": 0}}, "/retry/max_attempts"),
     ],
 )
-async def test_a_change_to_what_cannot_be_is_refused(client: Client, fields: dict[str, Any], pointer: str):
+async def test_invalid_patch_is_refused_with_its_pointer(client: Client, fields: dict[str, Any], pointer: str):
     path = await made(client, daily())
     before = (await client.get(path)).json
     response = await patched(client, path, **fields)
@@ -419,7 +419,7 @@ async def test_a_secret_of_a_task_is_not_shown_of_its_job(client: Client):
     assert job.json["payload"]["headers"] == {"Authorization": "[redacted]", "X-Mine": "y"}
 
 
-async def test_an_interval_that_is_said_anew_is_due_when_it_is_over_and_not_at_once(client: Client):
+async def test_new_interval_is_due_when_it_has_passed_and_not_at_once(client: Client):
     path = await made(client, daily())
     changed = await patched(client, path, interval="every 2 hours")
     assert datetime.fromisoformat(changed.json["next_execution"]).timestamp() * 1000 == NOON_MS + 2 * 3_600_000 - 1
@@ -438,7 +438,7 @@ async def test_changes_that_meet_each_other_are_all_made(client: Client):
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE", "executions"])
-async def test_what_is_no_task_is_not_found(client: Client, backstage: Backstage, method: str):
+async def test_job_that_is_no_task_is_not_found(client: Client, backstage: Backstage, method: str):
     deleted = await made(client, daily())
     await ask(client, "DELETE", deleted)
     job = await client.post("/v1/jobs", {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "h"}})

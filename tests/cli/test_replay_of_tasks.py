@@ -84,7 +84,7 @@ def replay(receiver: Mendable, *flags: str) -> tuple[str, ...]:
     return ("task", "replay", "--endpoint", receiver.url, *flags)
 
 
-def test_what_failed_for_good_is_sent_again_once_after_its_receiver_was_mended(
+def test_dead_calls_are_resent_once_after_their_receiver_was_mended(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
     fail(ask_json, receiver, name, 20)
@@ -110,7 +110,7 @@ def test_what_failed_for_good_is_sent_again_once_after_its_receiver_was_mended(
     assert len(receiver.calls) == 40
 
 
-def test_a_dry_run_tells_what_there_is_and_sends_nothing(
+def test_dry_run_shows_the_failed_calls_and_sends_nothing(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
     fail(ask_json, receiver, name, 6)
@@ -150,7 +150,7 @@ def test_nothing_is_sent_unless_it_was_agreed_to(ask: Run, ask_json: Answer, rec
 
 
 @pytest.mark.parametrize("flags", [("--id", "x" * 41), ("--id", "a b"), ("--since", "-1h", "--until", "-2h")])
-def test_what_cannot_be_replayed_is_refused(ask: Run, flags: tuple[str, ...]) -> None:
+def test_invalid_replay_flags_are_refused(ask: Run, flags: tuple[str, ...]) -> None:
     result = ask("task", "replay", *flags, "--yes")
     assert result.exit_code == exits.FAILED
     assert flags[-2] in result.stderr
@@ -197,7 +197,7 @@ def test_calls_that_were_given_up_are_listed_retried_and_archived(
 
 
 @pytest.mark.parametrize("words", [(), ("019a3f2e-0000-8000-a000-000000000000", "--all")])
-def test_it_must_be_said_which_calls_are_meant(ask: Run, words: tuple[str, ...]) -> None:
+def test_retry_of_dead_calls_needs_a_filter(ask: Run, words: tuple[str, ...]) -> None:
     assert ask("task", "dead", "retry", *words).exit_code == exits.USAGE
 
 
@@ -232,7 +232,7 @@ def test_an_ordering_key_is_a_flag_of_a_task(ask: Run, ask_json: Answer, receive
         (("--retry-status", "x"), "x"),
     ],
 )
-def test_a_flag_that_cannot_be_is_named(ask: Run, receiver: Mendable, flags: tuple[str, ...], flag: str) -> None:
+def test_invalid_flag_is_named(ask: Run, receiver: Mendable, flags: tuple[str, ...], flag: str) -> None:
     result = ask("task", "create", receiver.url, *flags)
     assert result.exit_code in (exits.FAILED, exits.USAGE)
     assert flag in result.stderr

@@ -51,7 +51,7 @@ def test_a_file_sets_each_tenant_whole(ask: Run, ask_json: Answer, written: Any)
     assert ask("tenant", "apply", file).stdout.splitlines() == ["initech: unchanged", "umbrella: unchanged"]
 
 
-def test_what_a_file_changes_is_told_to_programs(ask_json: Answer, written: Any) -> None:
+def test_changes_of_a_file_are_printed_as_json(ask_json: Answer, written: Any) -> None:
     message = ask_json("tenant", "apply", written("[tenants.hooli]\nmaxJobs = 3\n"), "--json")
     assert message == {"dryRun": False, "tenants": {"hooli": {"maxJobs": {"old": None, "new": 3}}}}
 
@@ -102,7 +102,7 @@ def test_every_flaw_of_a_file_is_named_and_nothing_is_changed(ask: Run, written:
         ("[tenants.acme]\nmaxJobs = 2030-01-01", "tenants.toml: tenants.acme.maxJobs"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_where(run: Run, written: Any, text: str, message: str) -> None:
+def test_unreadable_file_is_reported_with_the_position(run: Run, written: Any, text: str, message: str) -> None:
     result = run("tenant", "apply", written(text))
     assert (result.exit_code, message in result.stderr) == (exits.FAILED, True)
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_is_not_found(run: Run) -> None:
     assert (result.exit_code, "cannot read nowhere.toml" in result.stderr) == (exits.NOT_FOUND, True)
 
 
-def test_a_quota_that_is_full_is_told_in_words(ask: Run) -> None:
+def test_full_quota_is_reported_in_words(ask: Run) -> None:
     ask("tenant", "set", "full", "--max-jobs", "1")
     token = ask("token", "--tenant", "full", "--scopes", "write").stdout.strip()
     create = ("job", "create", "--handler", "demo.echo", "--pool", "demo", "--at", FAR, "--token", token)

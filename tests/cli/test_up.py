@@ -63,7 +63,7 @@ def test_the_greeting_names_the_file_the_docs_and_the_handlers(server: Up) -> No
     assert not server.url.endswith(":0")
 
 
-def test_the_line_in_the_greeting_creates_a_job(server: Up) -> None:
+def test_example_command_of_the_greeting_creates_a_job(server: Up) -> None:
     (line,) = [line for line in server.greeting.splitlines() if line.startswith("curl ")]
     assert "Bearer $(noonday token)" in line
     words = shlex.split(re.sub(r"[$][(]noonday token[^)]*[)]", token_of(server), line))
@@ -105,12 +105,12 @@ def test_the_jobs_declared_in_the_application_are_there(server: Up) -> None:
 
 
 @pytest.mark.parametrize("path", ["healthz", "readyz", "metrics", "docs", "openapi.json"])
-def test_what_is_open_to_everybody_answers(server: Up, path: str) -> None:
+def test_public_paths_answer_without_a_token(server: Up, path: str) -> None:
     with urlopen(f"{server.url}/{path}", timeout=60) as response:
         assert response.status == 200
 
 
-def test_a_second_process_on_the_same_file_says_so(server: Up) -> None:
+def test_second_process_on_the_same_file_ends_with_an_error(server: Up) -> None:
     ended = started(server.folder, "--port", "0")
     assert ended.returncode == exits.STORE
     assert f"process {server.process.pid}" in ended.stderr

@@ -60,13 +60,13 @@ def test_the_days_can_be_chosen(ask: Run, used: dict[str, Any]) -> None:
     assert json.loads(ask("tenant", "usage", "default", "--from", recent, "--json").stdout)["total"] == used
 
 
-def test_the_metrics_name_the_tenant_if_they_are_told_to(server: Up, used: dict[str, Any]) -> None:
+def test_metrics_name_the_tenant_if_the_setting_is_on(server: Up, used: dict[str, Any]) -> None:
     with urlopen(f"{server.url}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert 'noonday_tenant_runs_total{outcome="FAILED",tenant="default"} 1.0' in text
 
 
-def test_what_is_no_day_is_refused(ask: Run) -> None:
+def test_invalid_day_is_refused(ask: Run) -> None:
     result = ask("tenant", "usage", "default", "--from", "yesterday")
     assert result.exit_code == exits.USAGE
     assert "write YYYY-MM-DD" in result.stderr

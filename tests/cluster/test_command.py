@@ -62,12 +62,12 @@ def test_a_name_that_no_server_would_take_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "env"])
-def test_there_is_nothing_to_say_of_what_was_never_started(tmp_path: Path, command: str) -> None:
+def test_status_of_a_cluster_that_was_never_started_is_empty(tmp_path: Path, command: str) -> None:
     ran = run(command, "--folder", str(tmp_path))
     assert (ran.returncode, "scripts/cluster start" in ran.stderr) == (1, True)
 
 
-def test_stopping_what_does_not_run_is_no_error(tmp_path: Path) -> None:
+def test_stopping_a_cluster_that_does_not_run_is_no_error(tmp_path: Path) -> None:
     assert "the cluster was not running" in run("stop", "--folder", str(tmp_path)).stderr
 
 
@@ -113,7 +113,7 @@ def forget(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_whole_cluster_runs_a_job_starts_again_what_dies_and_stops(cluster: Cluster) -> None:
+def test_whole_cluster_runs_a_job_restarts_dead_processes_and_stops(cluster: Cluster) -> None:
     # One test, for a cluster takes its time to start.
     assert all(cluster.url("/metrics", process) in cluster.greeting for process in range(len(ROLES)))
     assert_nobody_else_reads(cluster.folder)

@@ -126,7 +126,7 @@ async def test_calls_come_in_pages(crank: Crank, query_store: QueryStore) -> Non
 
 
 @pytest.mark.parametrize("by_task", [False, True])
-async def test_no_more_is_looked_at_than_asked_for(crank: Crank, query_store: QueryStore, by_task: bool) -> None:
+async def test_query_examines_no_more_rows_than_its_limit(crank: Crank, query_store: QueryStore, by_task: bool) -> None:
     task = job(recurring())
     await crank.add(task)
     bad = await run_all(crank, Outcome.FAILED)
@@ -155,7 +155,7 @@ async def test_calls_are_found_by_their_ids(crank: Crank, query_store: QueryStor
     assert await query_store.find_calls(TENANT, []) == {}
 
 
-async def test_a_call_tells_what_became_of_its_dead_letter(crank: Crank, query_store: QueryStore) -> None:
+async def test_call_shows_the_resolution_of_its_dead_letter(crank: Crank, query_store: QueryStore) -> None:
     task = job(once())
     await crank.add(task)
     (bad,) = await run_all(crank, Outcome.FAILED)
@@ -174,7 +174,7 @@ async def test_a_call_tells_what_became_of_its_dead_letter(crank: Crank, query_s
 # What a job said
 
 
-async def test_what_a_job_said_is_read_at_its_revision(crank: Crank, query_store: QueryStore) -> None:
+async def test_definition_of_a_job_is_read_at_its_revision(crank: Crank, query_store: QueryStore) -> None:
     task = job(recurring(name="report"), payload=b"first")
     await crank.add(task)
     await crank.fire()
@@ -190,7 +190,7 @@ async def test_what_a_job_said_is_read_at_its_revision(crank: Crank, query_store
     assert await query_store.definitions(TenantId("other"), [(task.id, 1)]) == {}
 
 
-async def test_what_is_not_kept_any_more_is_read_as_it_is_now(crank: Crank, query_store: QueryStore) -> None:
+async def test_pruned_definition_is_replaced_by_the_present_one(crank: Crank, query_store: QueryStore) -> None:
     task = job(recurring(), payload=b"first")
     await crank.add(task)
     await run_all(crank)
@@ -222,7 +222,7 @@ async def test_an_execution_that_ended_runs_again_as_it_was(crank: Crank) -> Non
     assert (dispatch.execution_id, dispatch.payload) == (new.id, b"first")
 
 
-async def test_what_runs_again_already_is_left_alone(crank: Crank) -> None:
+async def test_execution_that_runs_again_already_is_not_resent(crank: Crank) -> None:
     task = job(once())
     await crank.add(task)
     (first,) = await run_all(crank)
@@ -257,7 +257,7 @@ async def test_one_after_the_other_unless_overlap_is_allowed(
     assert [each.buffered for each in made] == waiting
 
 
-async def test_nothing_waits_for_what_has_run_again_already(crank: Crank) -> None:
+async def test_resend_does_not_wait_for_an_execution_that_was_resent_before(crank: Crank) -> None:
     task = job(recurring(overlap=Overlap.BUFFER_ALL))
     await crank.add(task)
     first, second = [await crank.look(each) for each in await run_for(crank, 2)]

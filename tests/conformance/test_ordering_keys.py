@@ -63,7 +63,7 @@ async def used(crank: Crank, slot: str = SLOT) -> int:
 
 
 @pytest.mark.also_threaded
-async def test_jobs_of_one_line_run_in_the_order_of_their_times(crank: Crank) -> None:
+async def test_jobs_of_one_ordering_key_run_in_the_order_of_their_times(crank: Crank) -> None:
     times = [5, 3, 9, 1, 7]
     jobs = {at: ordered(at_ms=NOW_MS + at) for at in times}
     await crank.add(*jobs.values())
@@ -71,13 +71,13 @@ async def test_jobs_of_one_line_run_in_the_order_of_their_times(crank: Crank) ->
     assert await run(crank) == [jobs[at].id for at in sorted(times)]
 
 
-async def test_of_equal_times_the_one_that_was_created_earlier_is_first(crank: Crank) -> None:
+async def test_job_that_was_created_earlier_is_first_of_equal_times(crank: Crank) -> None:
     jobs = [ordered() for _ in range(4)]
     await crank.add(*reversed(jobs))
     assert await run(crank) == [one.id for one in jobs]
 
 
-async def test_one_that_is_not_the_first_is_held_even_if_nothing_runs(crank: Crank) -> None:
+async def test_later_job_of_an_ordering_key_is_blocked_even_if_none_runs(crank: Crank) -> None:
     first, second = ordered(), ordered(at_ms=NOW_MS + 1)
     await crank.add(first, second)
     crank.now_ms = NOW_MS + MINUTE
@@ -90,14 +90,14 @@ async def test_one_that_is_not_the_first_is_held_even_if_nothing_runs(crank: Cra
     assert ORDERED.key in held.reason
 
 
-async def test_one_whose_time_has_not_come_holds_nobody_up(crank: Crank) -> None:
+async def test_job_that_is_not_due_blocks_no_other(crank: Crank) -> None:
     await crank.add(ordered(at_ms=NOW_MS + HOUR))
     second = ordered()
     await crank.add(second)
     assert await run(crank) == [second.id]
 
 
-async def test_lines_of_other_keys_and_tenants_and_plain_keys_are_apart(crank: Crank) -> None:
+async def test_ordering_keys_other_tenants_and_concurrency_keys_are_independent(crank: Crank) -> None:
     await crank.add(ordered(), ordered())
     await crank.add(ordered(key=Concurrency("another", 1, ordered=True)))
     await crank.add(ordered(key=Concurrency(ORDERED.key, 1)))
@@ -106,7 +106,9 @@ async def test_lines_of_other_keys_and_tenants_and_plain_keys_are_apart(crank: C
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SNOOZED, Outcome.HANDED_BACK, Outcome.ORPHANED])
-async def test_what_waits_to_be_handed_out_again_keeps_the_line(crank: Crank, outcome: Outcome) -> None:
+async def test_execution_that_waits_for_its_next_dispatch_keeps_the_ordering_key(
+    crank: Crank, outcome: Outcome
+) -> None:
     first, second = ordered(), ordered(at_ms=NOW_MS + 1)
     await crank.add(first, second)
     crank.now_ms = NOW_MS + 1
@@ -123,14 +125,14 @@ async def test_what_waits_to_be_handed_out_again_keeps_the_line(crank: Crank, ou
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_one_that_is_given_up_lets_the_next_go(crank: Crank) -> None:
+async def test_dead_execution_frees_the_ordering_key(crank: Crank) -> None:
     await crank.add(ordered(), ordered())
     await fail(crank, await crank.fire_one(), retryable=False)
     assert (await crank.fire_one()).number == 1
     assert await used(crank) == 1
 
 
-async def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
+async def test_cancelling_an_execution_that_waits_for_a_retry_frees_the_ordering_key(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     dispatch = await crank.fire_one()
@@ -140,7 +142,7 @@ async def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go(crank: Cran
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_to_delete_one_that_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
+async def test_deleting_a_job_that_waits_for_a_retry_frees_the_ordering_key(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
@@ -148,7 +150,7 @@ async def test_to_delete_one_that_waits_for_a_retry_lets_the_next_go(crank: Cran
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_one_that_is_paused_before_its_time_holds_nobody_up(crank: Crank) -> None:
+async def test_job_paused_before_its_time_blocks_no_other(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     await crank.change(first, lambda before: edits.pause(before, NOW_MS, audit()))
@@ -160,7 +162,7 @@ async def test_one_that_is_paused_before_its_time_holds_nobody_up(crank: Crank) 
     assert (await crank.fire_one()).job_id == first.id
 
 
-async def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
+async def test_job_paused_while_it_waits_for_a_retry_frees_the_ordering_key(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
@@ -174,7 +176,7 @@ async def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go(cr
     assert await used(crank) == 1
 
 
-async def test_one_that_fails_while_it_is_paused_lets_the_next_go(crank: Crank) -> None:
+async def test_failure_of_a_paused_job_frees_the_ordering_key(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     dispatch = await crank.fire_one()
@@ -186,7 +188,7 @@ async def test_one_that_fails_while_it_is_paused_lets_the_next_go(crank: Crank) 
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_an_edit_of_the_key_moves_a_fire_to_another_line(crank: Crank) -> None:
+async def test_edit_of_the_key_moves_a_fire_to_another_ordering_key(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     other = msgspec.structs.replace(first.spec, concurrency=Concurrency("another", 1, ordered=True))
@@ -197,7 +199,7 @@ async def test_an_edit_of_the_key_moves_a_fire_to_another_line(crank: Crank) -> 
 
 
 @pytest.mark.parametrize("key", [None, Concurrency("another", 1, ordered=True)], ids=["none", "another"])
-async def test_an_edit_of_the_key_takes_what_waits_for_a_retry_out_of_the_line(
+async def test_edit_of_the_key_removes_a_waiting_retry_from_the_ordering_key(
     crank: Crank, key: Concurrency | None
 ) -> None:
     first, second = ordered(), ordered()
@@ -210,7 +212,9 @@ async def test_an_edit_of_the_key_takes_what_waits_for_a_retry_out_of_the_line(
     assert await used(crank) == 1
 
 
-async def test_what_an_edit_takes_out_of_the_line_is_seen_to_end_by_what_waits_for_it(crank: Crank) -> None:
+async def test_execution_that_an_edit_removes_from_an_ordering_key_is_still_watched_by_its_successor(
+    crank: Crank,
+) -> None:
     recurring = ordered(every(60))
     await crank.add(recurring)
     dispatch = await crank.fire_one()
@@ -225,7 +229,7 @@ async def test_what_an_edit_takes_out_of_the_line_is_seen_to_end_by_what_waits_f
     assert run.nominal_ms == NOW_MS + MINUTE
 
 
-async def test_an_edit_of_anything_else_leaves_what_waits_for_a_retry_in_the_line(crank: Crank) -> None:
+async def test_edit_of_other_fields_leaves_a_waiting_retry_in_the_ordering_key(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
@@ -235,7 +239,7 @@ async def test_an_edit_of_anything_else_leaves_what_waits_for_a_retry_in_the_lin
     assert await used(crank) == 1
 
 
-async def test_one_that_runs_while_its_key_is_edited_leaves_the_old_line_when_it_is_handed_out_again(
+async def test_execution_that_runs_during_an_edit_of_its_key_leaves_the_old_key_at_its_next_dispatch(
     crank: Crank,
 ) -> None:
     first, second = ordered(), ordered()
@@ -261,7 +265,7 @@ async def test_a_recurring_job_takes_its_turns_among_the_others(crank: Crank) ->
     assert await run(crank) == [recurring.id, between[0].id, recurring.id, between[1].id, recurring.id]
 
 
-async def test_a_made_up_occurrence_is_in_line_with_its_own_time(crank: Crank) -> None:
+async def test_missed_occurrence_is_ordered_by_its_own_time(crank: Crank) -> None:
     recurring = ordered(every(catch_up=CatchUp(CatchUpPolicy.LATEST), end_at=instant(NOW_MS + 2 * MINUTE)))
     between = ordered(at_ms=NOW_MS + 90 * SECOND)
     await crank.add(recurring, between)
@@ -276,7 +280,7 @@ async def _nominals(crank: Crank) -> list[int]:
     return [dispatch.nominal_ms for dispatch in dispatches]
 
 
-async def test_one_that_is_sent_again_does_not_wait_for_the_whole_line(crank: Crank) -> None:
+async def test_resent_execution_does_not_wait_for_all_jobs_of_the_ordering_key(crank: Crank) -> None:
     jobs = [ordered() for _ in range(4)]
     await crank.add(*jobs)
     dead = await crank.fire_one()
@@ -293,7 +297,7 @@ async def test_one_that_is_sent_again_does_not_wait_for_the_whole_line(crank: Cr
     assert await run(crank) == [one.id for one in jobs[2:]]
 
 
-async def test_one_that_would_wait_for_its_own_job_keeps_its_place(crank: Crank) -> None:
+async def test_fire_that_would_wait_for_its_own_job_keeps_its_turn(crank: Crank) -> None:
     """Else it would be made, and wait among those that exist, while the next of the line overtakes it."""
     recurring = ordered(every(overlap=Overlap.BUFFER_ALL))
     other = ordered(at_ms=NOW_MS + 1)
@@ -318,7 +322,7 @@ async def test_a_fire_that_is_only_decided_against_takes_no_slot(crank: Crank) -
     assert await used(crank) == 0
 
 
-async def test_a_one_shot_leaves_the_line_when_it_is_fired(crank: Crank) -> None:
+async def test_one_shot_leaves_the_ordering_key_after_it_fired(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     await crank.settle(report(await crank.fire_one()))
@@ -326,7 +330,7 @@ async def test_a_one_shot_leaves_the_line_when_it_is_fired(crank: Crank) -> None
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_a_fire_that_is_put_back_is_in_line_again(crank: Crank) -> None:
+async def test_fire_that_is_put_back_has_its_turn_again(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     await crank.change(first, Change(fire=Fire(NOW_MS, None)))
@@ -334,7 +338,7 @@ async def test_a_fire_that_is_put_back_is_in_line_again(crank: Crank) -> None:
     assert await run(crank) == [first.id, second.id]
 
 
-async def test_a_lost_worker_keeps_the_line_for_the_retry(crank: Crank) -> None:
+async def test_lost_worker_keeps_the_ordering_key_for_the_retry(crank: Crank) -> None:
     first, second = ordered(), ordered()
     await crank.add(first, second)
     dispatch = await crank.fire_one()
@@ -346,7 +350,7 @@ async def test_a_lost_worker_keeps_the_line_for_the_retry(crank: Crank) -> None:
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_of_many_who_fire_at_the_same_time_the_first_of_the_line_goes(crank: Crank) -> None:
+async def test_concurrent_fires_dispatch_the_first_job_of_the_ordering_key(crank: Crank) -> None:
     jobs = [ordered() for _ in range(12)]
     await crank.add(*jobs)
     ran: list[str] = []
@@ -369,7 +373,7 @@ class RandomHistory:
     def __init__(self, crank: Crank, seed: int) -> None:
         self.crank = crank
         self.random = Random(seed)
-        self.handed_out: dict[str, Dispatch] = {}
+        self.dispatched: dict[str, Dispatch] = {}
         self.jobs = [self._any(NOW_MS + self.random.randrange(30) * SECOND) for _ in range(10)]
 
     def _any(self, at_ms: int) -> Job:
@@ -397,10 +401,10 @@ class RandomHistory:
         self.random.shuffle(due)
         fired = await self.crank.fire(due)
         for each in fired.dispatches:
-            self.handed_out[each.execution_id] = each
+            self.dispatched[each.execution_id] = each
 
     async def report_some(self, outcomes: list[Outcome], share: float = 0.7) -> None:
-        chosen = [each for each in self.handed_out.values() if self.random.random() < share]
+        chosen = [each for each in self.dispatched.values() if self.random.random() < share]
         now_ms = self.crank.now_ms
         await self.crank.settle(
             *[
@@ -440,7 +444,9 @@ class RandomHistory:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_whatever_happens_one_of_a_line_is_out_at_a_time_and_everything_ends(crank: Crank, seed: int) -> None:
+async def test_one_execution_of_an_ordering_key_is_dispatched_at_a_time_in_random_histories(
+    crank: Crank, seed: int
+) -> None:
     history = RandomHistory(crank, seed)
     await crank.add(*history.jobs)
     for _ in range(60):

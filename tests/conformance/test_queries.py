@@ -308,9 +308,7 @@ async def test_jobs_that_wait_are_counted_no_further_than_asked(crank: Crank, qu
     assert [await query_store.jobs_waiting(TENANT, most) for most in (0, 2, 3, 5, 6, 7)] == [0, 2, 3, 5, 6, 6]
 
 
-async def test_the_next_one_shot_is_neither_a_schedule_nor_somebody_elses(
-    crank: Crank, query_store: QueryStore
-) -> None:
+async def test_next_one_shot_is_no_schedule_and_of_the_same_tenant(crank: Crank, query_store: QueryStore) -> None:
     assert await query_store.next_one_shot_ms(TENANT) is None
     soon, later = (spec(type=JobType.DELAYED, delay_sec=seconds) for seconds in (60, 90))
     await crank.add(job(every(5)), job(later), job(soon, tenant=OTHER))

@@ -85,7 +85,7 @@ async def test_a_start_does_not_count_and_its_end_does(crank: Crank, workload: W
     assert await used(workload) == ONE
 
 
-async def test_what_came_back_without_a_start_does_not_count(crank: Crank, workload: Workload) -> None:
+async def test_return_without_a_start_does_not_count(crank: Crank, workload: Workload) -> None:
     await crank.settle(ended(await fired(crank), Outcome.INTERRUPTED, started_ms=0))
     assert await used(workload) == Used()
 
@@ -136,7 +136,7 @@ async def test_a_report_that_is_refused_does_not_count(
     assert await used(workload) == Used()
 
 
-async def test_a_run_of_a_lost_worker_does_not_count_whatever_it_says_later(
+async def test_run_of_a_lost_worker_does_not_count_even_if_it_reports_later(
     crank: Crank, executions: Executions, workload: Workload
 ) -> None:
     dispatch = await fired(crank)
@@ -178,19 +178,19 @@ async def test_several_recorders_count_for_the_same_tenants_at_once(
         assert await used(workload, tenant) == Used(24, 24, 0, 24 * SECOND, 240)
 
 
-async def test_a_run_is_counted_also_in_a_batch_with_signs_of_life(crank: Crank, workload: Workload) -> None:
+async def test_run_is_counted_in_a_batch_with_heartbeats(crank: Crank, workload: Workload) -> None:
     await crank.settle(ended(await fired(crank)), signs=[hello()])
     assert await used(workload) == ONE
 
 
-async def test_days_are_told_oldest_first_and_no_others(crank: Crank, workload: Workload) -> None:
+async def test_days_with_usage_are_listed_oldest_first(crank: Crank, workload: Workload) -> None:
     dispatches = await many_fired(crank, 4)
     for day, dispatch in zip((2, 0, 3, 1), dispatches, strict=True):
         await crank.settle(ended(dispatch, started_ms=NOW_MS + day * DAY, ended_ms=NOW_MS + day * DAY + SECOND))
     assert await workload.usage(TENANT, TODAY + 1, TODAY + 2) == [(TODAY + 1, ONE), (TODAY + 2, ONE)]
 
 
-async def test_days_are_kept_for_as_long_as_is_said(crank: Crank, executions: Executions, workload: Workload) -> None:
+async def test_days_are_kept_for_the_retention(crank: Crank, executions: Executions, workload: Workload) -> None:
     first, second = await many_fired(crank, 2)
     await crank.settle(ended(first), ended(second, started_ms=NOW_MS + DAY, ended_ms=NOW_MS + DAY + SECOND))
     for_ever = Retention(*[10**15] * 8)

@@ -24,7 +24,7 @@ def test_the_key_id_is_read_from_the_envelope(key_id: str, rest: bytes) -> None:
 
 
 @pytest.mark.parametrize("sealed", [b"", b"\x01", b"\x01\x05ab", head_of("k1") + bytes(27)])
-def test_what_is_too_short_to_be_an_envelope_says_so(sealed: bytes) -> None:
+def test_text_too_short_for_an_envelope_is_refused(sealed: bytes) -> None:
     with pytest.raises(BadKey, match=f"cut short: {len(sealed)} bytes"):
         key_id_of(sealed)
 

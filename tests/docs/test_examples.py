@@ -55,7 +55,7 @@ def test_the_tests_of_the_invoices_pass() -> None:
     assert "4 passed" in ran.stdout
 
 
-def test_an_application_sends_what_it_was_asked_to(tmp_path: Path) -> None:
+def test_application_example_sends_its_request(tmp_path: Path) -> None:
     sent = ["ada@example.com: Welcome, Ada!", "grace@example.com: Welcome, Grace!"]
     assert run("embedded_app.py", tmp_path) == [f"sent {sent}"]
 

@@ -71,13 +71,13 @@ def _run(pieces: list[Block]) -> dict[str, Any]:
     return names
 
 
-def test_what_is_not_run_has_a_reason() -> None:
+def test_blocks_that_are_not_run_have_a_reason() -> None:
     reasons = [block.not_run for block in PYTHON + BASH if block.not_run is not None]
     assert all(len(reason) > 5 for reason in reasons)
 
 
 @pytest.mark.parametrize("block", BASH, ids=lambda block: block.name)
-def test_every_command_is_one_that_the_command_line_takes(block: Block) -> None:
+def test_every_command_is_accepted_by_the_command_line(block: Block) -> None:
     for words in _commands_in(block.text):
         _parse(main, words)
 

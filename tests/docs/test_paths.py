@@ -20,7 +20,7 @@ LATER = {"performance.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_place_in_the_code_exists(page: Path) -> None:
+def test_every_path_in_the_code_exists(page: Path) -> None:
     missing = [span for span in spans(page) if (place := _FILE.fullmatch(span)) and not _exists(place)]
     assert missing == []
 

@@ -14,7 +14,7 @@ from tests.docs.pages import row, table
 POLICY = RetryPolicy(max_attempts=3)
 
 
-def test_the_moves_are_those_of_the_code() -> None:
+def test_listed_transitions_are_those_of_the_code() -> None:
     written = {name: targets for name, _, targets in table("states.md", "state", "means", "may move to")}
     assert written == {state.name: _listed(TRANSITIONS[state]) for state in State}
 
@@ -27,7 +27,7 @@ def test_each_outcome_does_what_the_table_says() -> None:
     assert [row(*cells) for cells in table("states.md", "outcome", "attempts left")] == expected
 
 
-def test_a_failure_that_says_not_to_retry_is_like_the_last_attempt() -> None:
+def test_failure_that_is_not_retryable_is_like_the_last_attempt() -> None:
     for outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST):
         assert _path(outcome, retryable=False) == _path(outcome, attempt=3)
 
@@ -49,7 +49,7 @@ def test_the_advice_on_occurrences_knows_each_outcome() -> None:
     assert advised == {*OUTCOMES, "no occurrence"} - {"FIRED", "CANCELLED"}
 
 
-def test_the_advice_on_what_holds_knows_each_hold() -> None:
+def test_advice_on_blocked_executions_covers_each_reason() -> None:
     assert [name for name, _, _ in table("howto/why-did-it-not-run.md", "`blockedBy`")] == list(BlockedBy)
 
 

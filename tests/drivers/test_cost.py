@@ -173,7 +173,7 @@ class Case:
         done = report(self.dispatch, outcome, **fields)
         await self.crank.settle(msgspec.structs.replace(done, ended_ms=self.crank.now_ms + 1))
 
-    async def hand_out(self) -> None:
+    async def dispatch_due(self) -> None:
         """Hand out the one execution of the job that waits on the timeline."""
         (waiting,) = [
             e for e in await self.crank.timeline() if e.kind == Kind.DISPATCH and e.pool == self.job.spec.target.pool
@@ -301,6 +301,6 @@ async def test_cost_does_not_grow_with_history_or_backlog(meter: Meter, what: st
     for step, hands_out in STEPS + (ABOUT_ALL_THAT_IS_OPEN if what == HISTORY else []):
         costs[step.__name__] = [await meter.cost_of(partial(step, case)) for case in (small, large)]
         for case in (small, large) if hands_out else ():
-            await case.hand_out()
+            await case.dispatch_due()
     grown = {name: cost for name, cost in costs.items() if cost[1] > SLACK * cost[0] + FEW}
     assert not grown, costs

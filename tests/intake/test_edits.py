@@ -72,7 +72,7 @@ def replaced(before: Snapshot, definition: JobSpec, now_ms: int = NOW_MS) -> Cha
     return edits.replace(before, definition, b"new", now_ms, BY)
 
 
-def test_a_replacement_is_the_next_revision_and_keeps_what_a_job_is() -> None:
+def test_replacement_is_the_next_revision_and_keeps_the_identity_of_the_job() -> None:
     one = job(every(), revision=4, created_ms=NOW_MS - HOUR)
     change = replaced(seen(one, waiting(one, NOW_MS + MINUTE)), every(30, name="new"), NOW_MS + 1)
     assert change.job == msgspec.structs.replace(
@@ -111,7 +111,7 @@ def test_overdue_times_that_the_new_rule_does_not_have_are_given_up() -> None:
     assert change.fire.nominal_ms == NOW_MS + 11 * MINUTE + 7 * SECOND
 
 
-def test_a_paused_job_stays_paused_and_says_what_it_passed_over() -> None:
+def test_paused_job_stays_paused_and_decides_the_skipped_range() -> None:
     change = replaced(seen(paused(), Fire(NOW_MS, None)), every(), LATER_MS)
     assert change.job is not None
     assert change.job.state is JobState.PAUSED
@@ -119,7 +119,7 @@ def test_a_paused_job_stays_paused_and_says_what_it_passed_over() -> None:
     assert change.fire == Fire(NOW_MS + 11 * MINUTE, None)
 
 
-def test_a_paused_job_that_makes_up_keeps_what_it_waits_for() -> None:
+def test_paused_job_that_catches_up_keeps_its_next_time() -> None:
     definition = every(catch_up=CatchUp(while_paused=True))
     change = replaced(seen(paused(definition), Fire(NOW_MS, None)), definition, LATER_MS)
     assert (change.fire, change.decisions) == (Fire(NOW_MS, None), ())
@@ -174,19 +174,19 @@ def test_max_runs_counts_on(old: int | None, left: int | None, new: int | None, 
     assert (change.fire.due_ms is None) == (expected == 0)
 
 
-def test_only_what_has_not_started_is_asked_back() -> None:
+def test_only_executions_that_have_not_started_are_revoked() -> None:
     one = job(every())
-    handed_out = execution(one, NOW_MS)
+    dispatched = execution(one, NOW_MS)
     running = execution(one, NOW_MS - MINUTE, state=State.RUNNING)
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, started_ms=NOW_MS, waits_until_ms=NOW_MS, dispatch=2)
-    wished = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
+    revoked = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
     ended = execution(one, NOW_MS - 4 * MINUTE, state=State.SUCCEEDED)
-    change = replaced(seen(one, waiting(one, NOW_MS + MINUTE), ended, wished, retry, running, handed_out), every())
-    assert change.cancel == ((handed_out.id, "EDITED"),)
+    change = replaced(seen(one, waiting(one, NOW_MS + MINUTE), ended, revoked, retry, running, dispatched), every())
+    assert change.cancel == ((dispatched.id, "EDITED"),)
     assert change.rebase == ()
 
 
-def test_what_waits_and_has_not_started_goes_on_under_the_new_definition_or_ends() -> None:
+def test_waiting_executions_run_under_the_new_definition_or_end() -> None:
     one = job(every())
     unstarted = {"fired_ms": None, "started_ms": None}
     triggered = execution(one, NOW_MS + 5, cause=Cause.TRIGGER, waits_until_ms=NOW_MS + 5, **unstarted)
@@ -208,7 +208,7 @@ def test_an_upsert_that_changes_nothing_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("change", [{"payload": b"new"}, {"spec": every(30, unique_key="k")}])
-def test_an_upsert_replaces_what_differs_and_leaves_a_pause(change: dict[str, object]) -> None:
+def test_upsert_replaces_a_different_definition_and_keeps_a_pause(change: dict[str, object]) -> None:
     one = job(every(unique_key="k"), state=JobState.PAUSED)
     wanted = msgspec.structs.replace(one, id=job_id(), state=JobState.ACTIVE, **change)
     made = edits.upsert(seen(one, Fire(NOW_MS + MINUTE, None)), wanted, lambda a, b: a == b, NOW_MS, BY)
@@ -259,7 +259,7 @@ def test_a_one_shot_that_has_fired_at_this_instant_is_not_changed() -> None:
         (seen(job(every(max_runs=2)), Fire(NOW_MS, None, 0)), "maxRuns of 2 are used up"),
     ],
 )
-def test_a_job_that_does_not_fire_says_why(after: Snapshot, reason: str | None) -> None:
+def test_job_that_never_fires_is_refused_with_the_reason(after: Snapshot, reason: str | None) -> None:
     found = edits.why_no_next_fire(after)
     assert found is None if reason is None else reason in (found or "")
 
@@ -277,7 +277,7 @@ def test_a_replacement_returns_runs_that_it_gives_up_before_they_start() -> None
 # Pausing and resuming
 
 
-def test_a_pause_takes_the_time_and_asks_back_what_is_staged() -> None:
+def test_pause_removes_the_time_and_revokes_early_dispatches() -> None:
     one = job(every())
     early, running = execution(one), execution(one, NOW_MS - MINUTE, state=State.RUNNING)
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR, dispatch=2)
@@ -294,14 +294,14 @@ def test_pausing_twice_is_pausing() -> None:
     assert edits.pause(seen(paused(), Fire(NOW_MS, None)), NOW_MS, BY) == Change()
 
 
-def test_what_is_completed_cannot_be_paused() -> None:
+def test_completed_job_cannot_be_paused() -> None:
     with pytest.raises(Conflict, match="COMPLETED"):
         edits.pause(seen(job(), None), NOW_MS, BY)
     with pytest.raises(Conflict, match="COMPLETED"):
         edits.pause(seen(job(every()), Fire(NOW_MS, None, 0)), NOW_MS, BY)
 
 
-def test_to_halt_is_to_pause_and_to_say_why() -> None:
+def test_halt_is_a_pause_with_a_reason() -> None:
     one = job(every())
     before = seen(one, waiting(one, NOW_MS + MINUTE), execution(one))
     halted, pausing = edits.halt(before, "gone", NOW_MS + 1, BY), edits.pause(before, NOW_MS + 1, BY)
@@ -309,7 +309,7 @@ def test_to_halt_is_to_pause_and_to_say_why() -> None:
     assert halted == msgspec.structs.replace(pausing, job=msgspec.structs.replace(pausing.job, halted="gone"))
 
 
-def test_a_paused_job_that_is_halted_says_why() -> None:
+def test_paused_job_that_is_halted_has_the_reason() -> None:
     one = paused()
     change = edits.halt(seen(one, Fire(NOW_MS, None)), "gone", NOW_MS + 1, BY)
     assert change == Change(job=msgspec.structs.replace(one, halted="gone", updated_ms=NOW_MS + 1), audit=BY)
@@ -324,7 +324,7 @@ def test_a_paused_job_that_is_halted_says_why() -> None:
     ],
     ids=["completed", "cancelled", "halted"],
 )
-def test_what_is_over_or_halted_is_not_halted(over: Snapshot) -> None:
+def test_completed_or_halted_job_is_not_halted(over: Snapshot) -> None:
     assert edits.halt(over, "gone", NOW_MS, BY) == Change()
 
 
@@ -341,7 +341,7 @@ def test_a_halted_job_that_is_replaced_stays_halted() -> None:
     assert change.job.halted == "gone"
 
 
-def test_a_resumed_job_makes_up_nothing_and_says_so() -> None:
+def test_resumed_job_catches_up_nothing_and_decides_the_skipped_range() -> None:
     change = edits.resume(seen(paused(), Fire(NOW_MS, None, 4)), LATER_MS, BY)
     assert change.job is not None
     assert change.job.state is JobState.ACTIVE
@@ -354,7 +354,7 @@ def test_a_job_resumed_before_its_time_has_missed_nothing() -> None:
     assert (change.fire, change.decisions) == (Fire(NOW_MS + MINUTE, NOW_MS + MINUTE), ())
 
 
-def test_a_job_that_makes_up_for_a_pause_is_due_for_what_it_missed() -> None:
+def test_job_that_catches_up_a_pause_is_due_for_its_missed_times() -> None:
     definition = every(catch_up=CatchUp(CatchUpPolicy.ALL, while_paused=True), spread_sec=10)
     one = paused(definition)
     change = edits.resume(seen(one, Fire(NOW_MS, None)), LATER_MS, BY)
@@ -399,7 +399,7 @@ def test_a_schedule_that_has_no_time_left_after_a_pause_is_over() -> None:
     assert change.fire.due_ms is None
 
 
-def test_what_was_held_is_released_but_never_before_its_instant() -> None:
+def test_suspended_execution_is_released_but_never_before_its_instant() -> None:
     one = paused(spec())
     held = {"fired_ms": None, "waits_until_ms": None}
     late = execution(one, NOW_MS - HOUR, **held)
@@ -411,14 +411,14 @@ def test_what_was_held_is_released_but_never_before_its_instant() -> None:
     assert change.release == ((late.id, NOW_MS + 1), (retry.id, NOW_MS + 300), (early.id, NOW_MS + 200))
 
 
-def test_resuming_what_is_not_paused_is_nothing() -> None:
+def test_resuming_an_active_job_changes_nothing() -> None:
     assert edits.resume(seen(job(), waiting(job())), NOW_MS, BY) == Change()
 
 
 # Deleting
 
 
-def test_a_deleted_job_waits_for_nothing_and_gives_up_what_is_overdue() -> None:
+def test_deleted_job_waits_for_nothing_and_gives_up_overdue_times() -> None:
     one = job(every())
     change = edits.delete(seen(one, waiting(one, runs_left=9)), LATER_MS, BY)
     assert change.job == msgspec.structs.replace(one, state=JobState.CANCELLED, updated_ms=LATER_MS)
@@ -432,7 +432,7 @@ def test_a_job_deleted_before_its_time_gives_up_nothing() -> None:
     assert edits.delete(seen(one, waiting(one, NOW_MS + MINUTE)), NOW_MS, BY).decisions == ()
 
 
-def test_a_job_deleted_while_it_was_paused_says_what_it_passed_over() -> None:
+def test_job_deleted_while_paused_decides_the_skipped_range() -> None:
     change = edits.delete(seen(paused(), Fire(NOW_MS, None)), LATER_MS, BY)
     assert [span(d) for d in change.decisions] == [(0, 10, 11, Decided.PAUSED)]
 
@@ -451,9 +451,9 @@ def test_nothing_of_a_deleted_job_starts() -> None:
     early = execution(one)
     edited = execution(one, NOW_MS - MINUTE, revocation="EDITED")
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR)
-    wished = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
+    revoked = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
     ended = execution(one, NOW_MS - 4 * MINUTE, state=State.DEAD)
-    change = edits.delete(seen(one, waiting(one, NOW_MS + MINUTE), ended, wished, retry, edited, early), NOW_MS, BY)
+    change = edits.delete(seen(one, waiting(one, NOW_MS + MINUTE), ended, revoked, retry, edited, early), NOW_MS, BY)
     asked = dict(change.cancel)
     assert {retry.id, edited.id, early.id} <= set(asked)
     assert not {ended.id} & set(asked)
@@ -557,7 +557,7 @@ def test_a_backfill_of_a_job_that_minds_overlap_goes_one_by_one(overlap: Overlap
     assert all(each.buffered for each in filled(one, execution(one, state=State.RUNNING)).executions)
 
 
-def test_a_backfill_that_is_repeated_makes_what_is_missing_and_lets_it_start() -> None:
+def test_repeated_backfill_creates_and_starts_the_missing_executions() -> None:
     one = job(every(overlap=Overlap.SKIP))
     first, *missing = filled(one).executions
     done = execution(one, TIMES[0], id=first.id, cause=Cause.BACKFILL, state=State.SUCCEEDED)
@@ -600,7 +600,7 @@ def test_a_dead_letter_is_tried_again_as_a_new_execution_of_the_same_occurrence(
     assert not made.buffered
 
 
-def test_a_dead_letter_tried_again_waits_for_what_is_open() -> None:
+def test_dead_letter_tried_again_waits_for_open_executions() -> None:
     one = job(every(overlap=Overlap.SKIP))
     dead, running = execution(one, NOW_MS - HOUR, state=State.DEAD), execution(one, state=State.RUNNING)
     assert edits.retry_dead(seen(one, None, dead, running), dead, NOW_MS, BY).executions[0].buffered
@@ -690,7 +690,9 @@ def play(definition: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> JobHistor
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
-def test_whatever_people_do_nothing_is_decided_twice(definition: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> None:
+def test_no_time_is_decided_twice_in_random_histories(
+    definition: JobSpec, todo: list[tuple[str, int, JobSpec]]
+) -> None:
     history = play(definition, todo)
     decided = sorted([*((time, time) for time in history.fired), *history.ranges])
     assert all(a[1] < b[0] for a, b in pairwise(decided))
@@ -698,7 +700,7 @@ def test_whatever_people_do_nothing_is_decided_twice(definition: JobSpec, todo: 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
-def test_whatever_people_do_every_time_of_the_plan_in_force_is_decided(
+def test_every_time_of_the_plan_in_force_is_decided_in_random_histories(
     definition: JobSpec, todo: list[tuple[str, int, JobSpec]]
 ) -> None:
     history = play(definition, todo)

@@ -80,7 +80,7 @@ async def test_the_first_of_a_request_fit_and_the_rest_do_not(intake: Intake) ->
         assert (room.why.used, room.why.requested) == (0, 5)
 
 
-async def test_a_request_that_wants_all_or_nothing_takes_no_place_if_it_does_not_fit(intake: Intake) -> None:
+async def test_atomic_request_above_the_quota_reserves_nothing(intake: Intake) -> None:
     await intake.allow(3)
     with pytest.raises(QuotaExceeded):
         await intake.quotas.room(TENANT, [None] * 5, whole=True)
@@ -92,7 +92,7 @@ async def test_a_quota_of_none_admits_nothing(intake: Intake) -> None:
     assert (await intake.refusal()).limit == 0
 
 
-async def test_places_are_kept_while_jobs_are_stored(intake: Intake) -> None:
+async def test_reservations_last_while_jobs_are_stored(intake: Intake) -> None:
     await intake.allow(3)
     with await intake.quotas.room(TENANT, [None, None]), await intake.quotas.room(TENANT, [None]):
         assert intake.quotas.standing(TENANT) == (3, 3)
@@ -100,9 +100,7 @@ async def test_places_are_kept_while_jobs_are_stored(intake: Intake) -> None:
 
 
 @pytest.mark.parametrize(("made", "waiting"), [(2, 3), (0, 2)], ids=["stored", "failed"])
-async def test_whether_there_is_room_is_known_once_those_before_are_stored(
-    intake: Intake, made: int, waiting: int
-) -> None:
+async def test_request_waits_until_earlier_requests_are_stored(intake: Intake, made: int, waiting: int) -> None:
     await intake.allow(3)
     with await intake.quotas.room(TENANT, [None, None]) as first:
         second = asyncio.create_task(intake.create(2))
@@ -115,21 +113,21 @@ async def test_whether_there_is_room_is_known_once_those_before_are_stored(
     assert await intake.store.query_store.jobs_waiting(TENANT, 100) == waiting
 
 
-async def test_of_many_that_come_at_once_as_many_as_fit_are_admitted(intake: Intake) -> None:
+async def test_concurrent_requests_are_admitted_up_to_the_quota(intake: Intake) -> None:
     await intake.allow(10)
     refused = await asyncio.gather(*[intake.create() for _ in range(25)])
     assert refused.count(None) == 10
     assert await intake.store.query_store.jobs_waiting(TENANT, 100) == 10
 
 
-async def test_places_of_what_failed_to_be_stored_are_free_again(intake: Intake) -> None:
+async def test_reservations_of_a_failed_store_are_released(intake: Intake) -> None:
     await intake.allow(2)
     with pytest.raises(OSError, match="no disk"), await intake.quotas.room(TENANT, [None, None]):
         raise OSError("no disk")
     assert await intake.create(2) is None
 
 
-async def test_nobody_is_refused_by_an_old_count(intake: Intake) -> None:
+async def test_no_request_is_refused_by_an_old_count(intake: Intake) -> None:
     await intake.allow(2)
     one = job(every())
     await intake.crank.add(one)
@@ -139,7 +137,7 @@ async def test_nobody_is_refused_by_an_old_count(intake: Intake) -> None:
     assert await intake.create() is None
 
 
-async def test_what_others_create_is_seen_two_seconds_later_when_it_is_nearly_full(intake: Intake) -> None:
+async def test_jobs_of_other_processes_are_seen_after_two_seconds_near_the_quota(intake: Intake) -> None:
     await intake.allow(10)
     await intake.create(9)
     await intake.crank.add(job(every()))
@@ -149,7 +147,7 @@ async def test_what_others_create_is_seen_two_seconds_later_when_it_is_nearly_fu
     assert (await intake.refusal()).used == 11
 
 
-async def test_what_others_create_is_seen_ten_seconds_later_when_it_is_far_from_full(intake: Intake) -> None:
+async def test_jobs_of_other_processes_are_seen_after_ten_seconds_far_from_the_quota(intake: Intake) -> None:
     await intake.allow(20)
     await intake.create()
     await intake.crank.add(*[job(every()) for _ in range(20)])
@@ -168,13 +166,13 @@ async def test_an_update_needs_no_room(intake: Intake) -> None:
         assert room.why.requested == 1
 
 
-async def test_a_key_that_is_said_twice_needs_room_once(intake: Intake) -> None:
+async def test_repeated_unique_key_needs_room_once(intake: Intake) -> None:
     await intake.allow(1)
     with await intake.quotas.room(TENANT, ["k", "k"]) as room:
         assert room.why is None
 
 
-async def test_a_changed_quota_holds_after_a_second(intake: Intake) -> None:
+async def test_changed_quota_applies_after_a_second(intake: Intake) -> None:
     await intake.create()
     await intake.allow(1)
     intake.clock.advance(0.9)
@@ -187,7 +185,7 @@ async def test_a_changed_quota_holds_after_a_second(intake: Intake) -> None:
     assert await intake.create() is None
 
 
-async def test_who_has_more_than_it_may_have_is_told_how_many(intake: Intake) -> None:
+async def test_refusal_above_a_lowered_quota_has_the_number_of_jobs(intake: Intake) -> None:
     await intake.crank.add(*[job(every()) for _ in range(5)])
     await intake.allow(2)
     assert (await intake.refusal()).used == 5
@@ -196,7 +194,7 @@ async def test_who_has_more_than_it_may_have_is_told_how_many(intake: Intake) ->
 @pytest.mark.parametrize(
     ("waits_sec", "retry_sec"), [(90, 90), (0.2, 1), (7_200, 3_600)], ids=["then", "not at once", "not too late"]
 )
-async def test_to_come_back_is_right_when_the_next_one_shot_is_due(
+async def test_retry_after_is_the_due_time_of_the_next_one_shot(
     intake: Intake, waits_sec: float, retry_sec: int
 ) -> None:
     await intake.allow(2)
@@ -204,7 +202,7 @@ async def test_to_come_back_is_right_when_the_next_one_shot_is_due(
     assert (await intake.refusal()).retry_after_sec == retry_sec
 
 
-async def test_where_nothing_ends_by_itself_it_is_right_to_come_back_in_an_hour(intake: Intake) -> None:
+async def test_retry_after_is_an_hour_if_no_job_ends_by_itself(intake: Intake) -> None:
     await intake.allow(1)
     await intake.crank.add(job(every(MINUTE / 1000)))
     assert (await intake.refusal()).retry_after_sec == 3_600

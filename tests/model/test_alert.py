@@ -50,7 +50,7 @@ def test_nothing_is_lost_or_counted_twice_by_folding(seen: list[tuple[str, Alert
     assert sum(each.count for each in raised) == sum(count for _, _, count in seen)
 
 
-def test_the_last_sighting_says_what_happened_and_the_first_since_when() -> None:
+def test_alert_has_the_message_of_the_last_and_the_time_of_the_first_observation() -> None:
     (raised,) = raised_by(
         [observation(at_ms=NOW_MS + 1), observation(message="x" * 5_000, at_ms=NOW_MS + 9, execution_id="e")]
     )
@@ -68,17 +68,17 @@ def test_ids_of_alerts_sort_by_time() -> None:
     assert names == sorted(names)
 
 
-def test_what_is_about_a_tenant_is_of_no_job() -> None:
+def test_alert_about_a_tenant_has_no_job() -> None:
     (raised,) = raised_by([observation("", job_id="job")])
     assert raised.job_id == ""
 
 
-def test_nobody_is_told_of_what_was_not_taken_in() -> None:
+def test_observation_that_was_dropped_is_no_event() -> None:
     seen = [observation(kind=AlertKind.EXHAUSTED), observation()]
     assert events_of(seen, raised_by(seen), []) == []
 
 
-def test_an_alert_that_was_open_is_told_of_only_if_each_counts() -> None:
+def test_open_alert_is_an_event_only_if_each_observation_counts() -> None:
     seen = [
         observation(kind=AlertKind.EXHAUSTED, at_ms=NOW_MS + 1),
         observation(kind=AlertKind.EXHAUSTED),

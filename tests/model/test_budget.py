@@ -62,7 +62,7 @@ def test_earliest_entries_of_each_tenant_stay() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_placed_and_cut_everything_is_claimed_in_the_end(seed: int) -> None:
+def test_every_entry_is_claimed_in_the_end_despite_omissions(seed: int) -> None:
     random, queue = Random(seed), Turns(0, 40, EntryBudget(50))
     timeline: dict[tuple[int, str], Entry] = {}
     for _ in range(300):

@@ -119,7 +119,7 @@ runs = st.none() | st.integers(1, 300)
 
 @settings(max_examples=400, deadline=None)
 @given(definition=intervals, late_ms=lateness, runs_left=runs)
-def test_what_fires_is_what_each_occurrence_deserves(definition: JobSpec, late_ms: int, runs_left: int | None) -> None:
+def test_fires_of_an_interval_agree_with_the_oracle(definition: JobSpec, late_ms: int, runs_left: int | None) -> None:
     check_against_oracle(definition, late_ms, runs_left)
 
 
@@ -130,7 +130,7 @@ def test_what_fires_is_what_each_occurrence_deserves(definition: JobSpec, late_m
     runs_left=runs,
     from_ms=st.sampled_from([NOW_MS, *CHANGES]),
 )
-def test_what_fires_of_a_cron_is_what_each_occurrence_deserves(
+def test_fires_of_a_cron_agree_with_the_oracle(
     definition: JobSpec, late_ms: int, runs_left: int | None, from_ms: int
 ) -> None:
     check_against_oracle(definition, late_ms, runs_left, from_ms)
@@ -187,7 +187,7 @@ def test_an_occurrence_on_time_fires_and_the_next_one_is_waited_for() -> None:
     assert plan_fire(job(every()), NOW_MS, NOW_MS, None) == FirePlan((NOW_MS,), (), NOW_MS + MINUTE)
 
 
-def test_a_staged_occurrence_fires_before_its_time() -> None:
+def test_early_occurrence_fires_before_its_time() -> None:
     assert plan_fire(job(every()), NOW_MS, NOW_MS - 300, None) == FirePlan((NOW_MS,), (), NOW_MS + MINUTE)
 
 
@@ -210,7 +210,7 @@ def test_a_little_late_is_not_missed(policy: CatchUpPolicy) -> None:
     assert seen.decisions == []
 
 
-def test_nothing_is_made_up_with_none() -> None:
+def test_nothing_is_caught_up_with_policy_none() -> None:
     plan = plan_fire(job(every(3600, catch_up=CatchUp(NONE))), NOW_MS, NOW_MS + MISFIRE_MS + 1, None)
     assert plan.fires == ()
     assert [d.outcome for d in plan.decisions] == [Decided.MISSED]
@@ -218,7 +218,7 @@ def test_nothing_is_made_up_with_none() -> None:
 
 
 @pytest.mark.parametrize("policy", [ALL, LATEST])
-def test_nothing_is_made_up_from_before_the_window(policy: CatchUpPolicy) -> None:
+def test_nothing_is_caught_up_from_before_the_window(policy: CatchUpPolicy) -> None:
     daily = job(every(86_400, catch_up=CatchUp(policy, window_sec=3600)))
     seen = decide_all(daily, NOW_MS, NOW_MS + 3 * DAY + 2 * HOUR, None)
     assert seen.fires == []
@@ -226,7 +226,7 @@ def test_nothing_is_made_up_from_before_the_window(policy: CatchUpPolicy) -> Non
     assert seen.next_ms == NOW_MS + 4 * DAY
 
 
-def test_what_only_the_deadline_forbids_is_called_expired() -> None:
+def test_occurrence_that_only_the_deadline_forbids_is_expired() -> None:
     one = job(every(catch_up=CatchUp(ALL), start_deadline_sec=90))
     seen = decide_all(one, NOW_MS, NOW_MS + HOUR, None)
     assert seen.fires == [NOW_MS + HOUR - MINUTE, NOW_MS + HOUR]
@@ -239,7 +239,7 @@ def test_max_runs_leaves_the_rest_undecided() -> None:
     assert (seen.runs_left, seen.decisions) == (0, [])
 
 
-def test_a_plan_never_fires_more_than_runs_are_left_and_names_what_follows() -> None:
+def test_plan_never_fires_more_than_the_runs_left_and_names_the_next_time() -> None:
     plan = plan_fire(job(every(catch_up=CatchUp(ALL))), NOW_MS, NOW_MS + HOUR, 2)
     assert plan == FirePlan((NOW_MS, NOW_MS + MINUTE), (), NOW_MS + 2 * MINUTE)
 
@@ -281,13 +281,13 @@ def test_with_nothing_open_everything_starts(policy: Overlap) -> None:
         (Overlap.CANCEL_OTHER, 1, (Start.SKIP, True)),
     ],
 )
-def test_what_a_new_execution_does_while_one_is_open(
+def test_overlap_policy_decides_a_new_execution_while_one_is_open(
     policy: Overlap, buffered: int, expected: tuple[Start, bool]
 ) -> None:
     assert decide_overlap(policy, has_open=True, has_buffered=bool(buffered)) == expected
 
 
-def test_only_what_overlap_and_keys_do_not_concern_is_staged() -> None:
+def test_only_occurrences_without_overlap_limit_and_key_are_early() -> None:
     assert may_be_early(spec())
     assert not any(may_be_early(spec(overlap=policy)) for policy in Overlap if policy is not Overlap.ALLOW)
     assert not may_be_early(spec(concurrency=Concurrency("db", 1)))
@@ -309,7 +309,7 @@ def test_a_priority_is_a_lane(priority: Priority, lane: int) -> None:
     assert fire_entry(job(spec(priority=priority)), NOW_MS, 0).lane == lane
 
 
-def test_only_a_plain_one_shot_fires_without_a_plan() -> None:
+def test_only_a_simple_one_shot_fires_without_a_plan() -> None:
     assert fire_entry(job(), NOW_MS, 0).recurring == 0
     assert fire_entry(job(spec(start_deadline_sec=5)), NOW_MS, 0).recurring == 1
     assert fire_entry(job(every()), NOW_MS, 0).recurring == 1
@@ -356,7 +356,7 @@ def test_a_rule_whose_times_have_all_fired_has_none_left() -> None:
         (every(), JobState.CANCELLED, Cause.TRIGGER, False),
     ],
 )
-def test_what_a_job_wants_of_an_occurrence_that_has_not_started(
+def test_unstarted_occurrence_is_wanted_by_its_definition_and_state(
     definition: JobSpec, state: JobState, cause: Cause, wanted: bool
 ) -> None:
     assert still_wanted(job(definition, state=state), NOW_MS, cause) is wanted

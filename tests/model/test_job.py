@@ -66,7 +66,7 @@ def flaws_of(definition: JobSpec) -> list[Flaw]:
         spec(retry_policy=RetryPolicy(max_attempts=1)),
     ],
 )
-def test_what_is_sound_is_accepted(definition: JobSpec) -> None:
+def test_valid_definition_is_accepted(definition: JobSpec) -> None:
     assert flaws_of(definition) == []
 
 
@@ -136,7 +136,7 @@ def test_what_is_sound_is_accepted(definition: JobSpec) -> None:
         (spec(retry_policy=RetryPolicy(max_attempts=0)), "/retryPolicy/maxAttempts", 0, "from 1 to 100"),
     ],
 )
-def test_what_cannot_be_names_the_place_the_value_and_what_would_be_valid(
+def test_flaw_names_the_pointer_the_value_and_the_remedy(
     definition: JobSpec, pointer: str, value: object, words: str
 ) -> None:
     (flaw,) = flaws_of(definition)
@@ -147,11 +147,11 @@ def test_what_cannot_be_names_the_place_the_value_and_what_would_be_valid(
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 @pytest.mark.parametrize("field", ["timeout_sec", "start_deadline_sec", "spread_sec", "heartbeat_timeout_sec"])
-def test_what_is_not_a_number_is_refused(field: str, number: float) -> None:
+def test_infinite_number_is_refused(field: str, number: float) -> None:
     assert len(flaws_of(spec(**{field: number}))) == 1
 
 
-def test_a_bad_schedule_says_which_field_and_what_is_allowed() -> None:
+def test_flaw_of_a_schedule_names_the_field_and_its_range() -> None:
     (flaw,) = flaws_of(spec(type=JobType.CRON, schedule="61 * * * *"))
     assert flaw.pointer == "/schedule"
     assert "minute" in flaw.detail
@@ -159,7 +159,7 @@ def test_a_bad_schedule_says_which_field_and_what_is_allowed() -> None:
     assert flaw.allowed
 
 
-def test_an_unknown_zone_says_the_nearest_one() -> None:
+def test_flaw_of_an_unknown_zone_names_the_nearest_one() -> None:
     (flaw,) = flaws_of(spec(**CRON, timezone="Europe/Berlim"))
     assert (flaw.pointer, flaw.value, flaw.nearest) == ("/timezone", "Europe/Berlim", "Europe/Berlin")
     assert "IANA" in flaw.allowed
@@ -181,7 +181,7 @@ def test_a_single_flaw_is_the_message() -> None:
 # On the wire
 
 
-def test_a_spec_on_the_wire_says_only_what_was_said() -> None:
+def test_spec_on_the_wire_has_only_the_given_fields() -> None:
     text = msgspec.json.encode(every(30, max_runs=2, catch_up=CatchUp(CatchUpPolicy.ALL)))
     assert msgspec.json.decode(text) == {
         "type": "INTERVAL",
@@ -258,7 +258,7 @@ def test_instants_survive_the_way_to_people_and_back(at_ms: int) -> None:
     assert ms_of(datetime.fromisoformat(text_of(at_ms))) == at_ms
 
 
-def test_no_instant_is_no_instant() -> None:
+def test_absent_instant_stays_absent() -> None:
     assert ms_of(None) is None
     assert instant_of(None) is None
 

@@ -24,14 +24,14 @@ def after(*entries: LogEntry) -> Liveness:
     return liveness
 
 
-def test_a_worker_is_lost_after_six_ticks_without_a_word() -> None:
+def test_worker_is_lost_after_six_ticks_without_a_message() -> None:
     ticks = [tick(number) for number in range(1, TICKS_TO_JUDGE + 1)]
     assert after(beat(), *ticks[:-1]).silent([WORKER]) == []
     assert after(beat(), *ticks).silent([WORKER]) == [WORKER]
     assert after(*ticks[:-1], beat(), ticks[-1]).silent([WORKER]) == []
 
 
-def test_a_worker_that_was_never_heard_of_is_lost_after_six_ticks() -> None:
+def test_worker_that_never_reported_is_lost_after_six_ticks() -> None:
     assert after(*(tick(number) for number in range(1, TICKS_TO_JUDGE + 1))).silent([WORKER]) == [WORKER]
 
 

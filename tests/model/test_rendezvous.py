@@ -35,14 +35,14 @@ def test_every_slot_has_exactly_one_owner(members: Members) -> None:
 
 
 @given(groups, st.text(max_size=3))
-def test_the_share_of_a_member_is_what_it_owns(members: Members, salt: str) -> None:
+def test_share_of_a_member_is_the_set_of_slots_it_owns(members: Members, salt: str) -> None:
     for member in members:
         owned = {slot for slot in range(SLOTS) if owner_of(slot, members, salt) == member}
         assert share_of(member, members, SLOTS, salt) == owned
 
 
 @given(groups, st.randoms())
-def test_all_compute_the_same_in_whatever_order_they_know_each_other(members: Members, random: Random) -> None:
+def test_owners_do_not_depend_on_the_order_of_members(members: Members, random: Random) -> None:
     order = list(members)
     random.shuffle(order)
     shuffled = {member: members[member] for member in order}
@@ -51,7 +51,7 @@ def test_all_compute_the_same_in_whatever_order_they_know_each_other(members: Me
 
 
 @given(groups, names, weights)
-def test_a_newcomer_moves_only_what_it_gains(members: Members, newcomer: InstanceId, weight: float) -> None:
+def test_new_member_moves_only_the_slots_it_gains(members: Members, newcomer: InstanceId, weight: float) -> None:
     before = {member: weight for member, weight in members.items() if member != newcomer}
     if before:
         after = owners({**before, newcomer: weight})
@@ -83,7 +83,7 @@ def test_one_more_of_n_takes_about_its_share(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_what_one_leaves_behind_is_spread_over_all_others(size: int) -> None:
+def test_slots_of_a_member_that_left_are_spread_over_all_others(size: int) -> None:
     slots = 4096
     gone = InstanceId("i-0")
     rest = {member: 1.0 for member in fleet(size) if member != gone}
@@ -101,23 +101,23 @@ def test_slots_are_shared_in_proportion_to_the_weights() -> None:
         assert len(share_of(member, members, slots)) == pytest.approx(slots * weight / 3, rel=0.1)
 
 
-def test_whoever_is_alone_owns_all() -> None:
+def test_only_member_owns_all_slots() -> None:
     me = InstanceId("me")
     for weight in (0.0, 5e-324, 1.0):
         assert share_of(me, {me: weight}, PARTITIONS) == frozenset(range(PARTITIONS))
 
 
 @pytest.mark.parametrize("nothing", [0.0, -1.0, float("nan"), float("inf")])
-def test_no_weight_owns_nothing_as_long_as_somebody_has_one(nothing: float) -> None:
+def test_member_without_weight_owns_nothing_while_another_has_one(nothing: float) -> None:
     members = {InstanceId("idle"): nothing, InstanceId("a"): 1e-6, InstanceId("b"): 1e-6}
     assert share_of(InstanceId("idle"), members, PARTITIONS) == frozenset()
 
 
-def test_where_nobody_has_a_weight_all_are_equal() -> None:
+def test_members_without_weights_are_equal() -> None:
     assert owners(fleet(4, 0.0)) == owners(fleet(4, 1.0))
 
 
-def test_whoever_is_no_member_owns_nothing() -> None:
+def test_instance_that_is_no_member_owns_nothing() -> None:
     assert share_of(InstanceId("stranger"), fleet(3), PARTITIONS) == frozenset()
     assert share_of(InstanceId("stranger"), {}, PARTITIONS) == frozenset()
 

@@ -325,7 +325,7 @@ class TestCron:
         found = CronRule("* * * * *").take_while(0, 10, None, lambda: next(steps))
         assert found == ([60_000, 120_000, 180_000], True)
 
-    def test_a_look_ahead_that_found_all_there_is_says_so(self) -> None:
+    def test_look_ahead_that_found_all_times_is_complete(self) -> None:
         assert CronRule("* * * * *").take_while(0, 10, 120_000, lambda: True) == ([60_000, 120_000], False)
         assert CronRule("* * * * *").take_while(0, 1, None, lambda: True) == ([60_000], False)
 
@@ -426,7 +426,7 @@ class TestZones:
         "name",
         ["/etc/localtime", "../zoneinfo/UTC", "America", "America/", "Europe//Berlin", "localtime", "zone.tab", "a\0b"],
     )
-    def test_what_is_a_path_but_no_zone_is_refused(self, name: str) -> None:
+    def test_path_that_is_no_zone_is_refused(self, name: str) -> None:
         with pytest.raises(InvalidInput):
             zone(name)
 
@@ -457,7 +457,7 @@ class TestDescription:
             ("30 1 * * *", "2026-06-01T01:30:00-04:00", None),
         ],
     )
-    def test_an_occurrence_says_what_moving_clocks_did_to_it(
+    def test_occurrence_is_marked_with_the_clock_change_that_moved_it(
         self, expression: str, at: str, mark: DstMark | None
     ) -> None:
         rule = CronRule(expression, NEW_YORK)
@@ -582,7 +582,7 @@ def cases(draw: st.DrawFn) -> tuple[CronRule, int, int]:
 
 @settings(max_examples=400, deadline=None)
 @given(cases())
-def test_a_timeline_is_what_the_rule_says_of_each_wall_time(case: tuple[CronRule, int, int]) -> None:
+def test_timeline_follows_the_rule_for_each_wall_time(case: tuple[CronRule, int, int]) -> None:
     rule, after, until = case
     assert between(rule, after, until) == by_the_book(rule, after, until)
 

@@ -22,7 +22,7 @@ def claimed(queue: Turns, count: int) -> list[Entry]:
     return queue.claim(NOW_MS, {POOL: count}, count)
 
 
-def test_no_more_of_a_tenant_is_taken_in_than_the_most() -> None:
+def test_tenant_has_no_more_entries_than_the_limit() -> None:
     queue, big, small = Turns(0, MOST), rows(50), rows(5, "small")
     queue.add(big)
     queue.add(small)
@@ -30,7 +30,7 @@ def test_no_more_of_a_tenant_is_taken_in_than_the_most() -> None:
     assert {each.tenant for each in claimed(queue, 100)} == {"big", "small"}
 
 
-def test_what_was_left_out_is_fetched_when_half_is_gone() -> None:
+def test_omitted_entries_are_fetched_when_half_is_claimed() -> None:
     queue, big = Turns(0, MOST), rows(50)
     queue.add(big)
     assert queue.omitted() == {}
@@ -38,7 +38,7 @@ def test_what_was_left_out_is_fetched_when_half_is_gone() -> None:
     assert queue.omitted() == {"big": position_of(big[MOST])}
 
 
-def test_what_is_fetched_goes_on_where_it_was_left() -> None:
+def test_fetch_continues_at_the_first_omitted_entry() -> None:
     queue, big = Turns(0, MOST), rows(35)
     queue.add(big)
     got = []
@@ -52,7 +52,7 @@ def test_what_is_fetched_goes_on_where_it_was_left() -> None:
     assert queue.omitted() == {}
 
 
-def test_what_is_due_earlier_is_taken_in_whatever_there_is() -> None:
+def test_earlier_entry_is_added_to_a_full_queue() -> None:
     queue = Turns(0, MOST)
     queue.add(rows(MOST, due_ms=NOW_MS + 1_000))
     (urgent,) = rows(1)
@@ -63,7 +63,7 @@ def test_what_is_due_earlier_is_taken_in_whatever_there_is() -> None:
     assert len(claimed(queue, 100)) == 1
 
 
-def test_whatever_is_placed_claimed_and_dropped_nothing_is_forgotten() -> None:
+def test_no_entry_is_forgotten_in_random_histories() -> None:
     for seed in range(30):
         random, queue = Random(seed), Turns(0, MOST)
         timeline = {position_of(each): each for each in rows(60) + rows(60, due_ms=NOW_MS - 5) + rows(20, "small")}

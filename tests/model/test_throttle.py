@@ -72,7 +72,7 @@ def test_never_more_than_the_limits_allow(
 
 @settings(max_examples=60, deadline=None)
 @given(LIMITS, DELAYS)
-def test_whoever_comes_back_in_time_pays_once_and_waits_once(limits: EndpointLimits, arrivals: list[int]) -> None:
+def test_caller_that_comes_back_in_time_pays_once_and_waits_once(limits: EndpointLimits, arrivals: list[int]) -> None:
     callers = Callers(EndpointLimits(None, limits.rate_per_sec, limits.burst))
     callers.play(arrivals, [0] * 60, [0] * 60)
     assert max(callers.asked.values()) <= 2

@@ -22,7 +22,7 @@ def test_a_failure_is_also_one_by_timeout_and_the_rest_is_neither() -> None:
     assert usage_of(map(ended, outcomes)) == {(TENANT, TODAY): Used(5, 0, 2, 5 * SECOND, 50)}
 
 
-def test_a_start_is_no_end_and_what_did_not_begin_is_no_run() -> None:
+def test_start_is_no_end_and_a_return_without_a_start_is_no_run() -> None:
     unbegun = [ended(outcome, started_ms=0) for outcome in (Outcome.INTERRUPTED, Outcome.CANCELLED, Outcome.EXPIRED)]
     assert usage_of([ended(Outcome.STARTED), ended(Outcome.HANDED_BACK), *unbegun]) == {}
 

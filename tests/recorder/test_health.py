@@ -59,13 +59,13 @@ def ended(outcome: Outcome = Outcome.SUCCEEDED, why: str = "answered 500") -> Re
     return report(dispatch(), outcome, endpoint=THERE[1], tenant=THERE[0], failure=failed)
 
 
-async def test_what_calls_nobody_costs_nothing(scenario: Scenario) -> None:
+async def test_reports_without_an_endpoint_note_nothing(scenario: Scenario) -> None:
     await scenario.keeper.note([report(dispatch()) for _ in range(9)])
     await scenario.keeper.note([])
     assert scenario.endpoints.noted == 0
 
 
-async def test_more_successes_of_somebody_who_is_well_are_no_news(scenario: Scenario) -> None:
+async def test_repeated_successes_of_a_healthy_endpoint_are_not_noted(scenario: Scenario) -> None:
     for _ in range(9):
         await scenario.keeper.note([ended() for _ in range(9)])
     assert scenario.endpoints.noted == 1
@@ -92,7 +92,7 @@ async def test_the_order_of_a_batch_counts(scenario: Scenario) -> None:
     assert (await scenario.health()).failures == 0
 
 
-async def test_what_could_not_be_noted_is_noted_with_the_next_batch(scenario: Scenario) -> None:
+async def test_calls_that_could_not_be_noted_are_noted_with_the_next_batch(scenario: Scenario) -> None:
     scenario.endpoints.away = True
     with pytest.raises(StoreUnavailable):
         await scenario.keeper.note([ended(Outcome.FAILED)])

@@ -31,7 +31,9 @@ async def store() -> AsyncIterator[PostgresStore]:
 
 
 @pytest.mark.parametrize("state", ["57P01", "53300", "XX000", "42883"])
-async def test_retries_of_a_batch_judge_nobody_and_bury_nothing(store: PostgresStore, state: str) -> None:
+async def test_retried_batch_judges_no_worker_and_moves_nothing_to_the_dead_letters(
+    store: PostgresStore, state: str
+) -> None:
     crank, clock, metrics = Crank(store), ManualClock(), Metrics()
     bus = MemoryBus(clock)
     recorder = Recorder(

@@ -176,7 +176,7 @@ async def test_a_worker_that_spoke_in_a_retried_batch_has_spoken_once(bench: Ben
     assert bench.lost() == 1
 
 
-async def test_a_tick_that_somebody_replays_is_no_verdict(bench: Bench) -> None:
+async def test_replayed_tick_is_no_verdict(bench: Bench) -> None:
     dispatch = await bench.started()
     await bench.tick()
     tick = (await bench.bus.read(0, 0, 10, 0)).entries[-1]
@@ -222,7 +222,7 @@ async def test_runs_in_a_batch_that_is_retried_are_counted_once(bench: Bench) ->
     assert await bench.ended_lately() == 1
 
 
-async def test_what_a_dead_worker_reported_is_told_once_also_while_the_store_is_away(bench: Bench) -> None:
+async def test_reports_of_a_dead_worker_are_acked_once_even_while_the_store_is_away(bench: Bench) -> None:
     dispatch = await bench.started()
     bench.clock.advance(60)
     await bench.log(report(dispatch))
@@ -328,7 +328,7 @@ async def test_report_that_fails_for_another_reason_is_never_turned_into_a_failu
     assert await bench.ended_lately() == 40
 
 
-async def test_worker_whose_words_are_refused_is_alive(bench: Bench, refusing: Refusing) -> None:
+async def test_worker_whose_reports_are_refused_is_alive(bench: Bench, refusing: Refusing) -> None:
     dispatch = await bench.started()
     refusing.error_of = lambda each: BadData("refused")
     for _ in range(2 * TICKS_TO_JUDGE):

@@ -28,7 +28,7 @@ async def turn(clock: ManualClock, seconds: float = 0.0) -> None:
         await asyncio.sleep(0)
 
 
-async def test_index_that_cannot_say_how_long_to_wait_is_tried_again() -> None:
+async def test_index_that_fails_to_name_the_next_time_is_asked_again() -> None:
     clock, service, away = ManualClock(), Service(), True
 
     async def wait() -> float:
@@ -71,7 +71,7 @@ async def test_loop_that_ends_by_itself_is_a_failure(ends: Callable[[], Awaitabl
     assert message in str(tasks.failed.exception())
 
 
-async def test_loop_that_is_told_to_end_is_no_failure() -> None:
+async def test_loop_that_is_stopped_is_no_failure() -> None:
     tasks = Tasks()
     tasks.spawn(asyncio.sleep(1_000), "sweeper")
     await asyncio.sleep(0)

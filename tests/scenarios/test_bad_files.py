@@ -98,7 +98,7 @@ async def test_a_file_with_a_garbled_page_that_the_start_needs(server: Server, t
 
 
 @pytest.mark.slow
-async def test_a_garbled_page_that_is_found_later_is_told_to_whoever_meets_it(server: Server) -> None:
+async def test_garbled_page_that_is_found_later_fails_the_request_that_reads_it(server: Server) -> None:
     done = server.query("SELECT id FROM executions")[0][0]
     garble(server.data, page=root_page_of(server.data, "audit"))
 

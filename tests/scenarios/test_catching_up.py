@@ -15,7 +15,7 @@ TIMES = [FIRST + timedelta(minutes=10 * n) for n in range(6)]
 
 
 @pytest.mark.slow
-async def test_a_stop_of_an_hour_is_made_up_for_by_each_jobs_policy(tmp_path: Path) -> None:
+async def test_each_job_catches_up_a_stop_of_an_hour_by_its_policy(tmp_path: Path) -> None:
     inside = Inside(tmp_path)
     ten_minutes = {"type": JobType.CRON, "schedule": "*/10 * * * *"}
     async with inside.open():
@@ -48,7 +48,7 @@ async def test_a_stop_of_an_hour_is_made_up_for_by_each_jobs_policy(tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_what_is_made_up_for_keeps_to_overlap_and_to_the_number_of_runs(tmp_path: Path) -> None:
+async def test_catch_up_respects_overlap_and_max_runs(tmp_path: Path) -> None:
     inside = Inside(tmp_path)
     everything = {"type": JobType.CRON, "schedule": "*/10 * * * *", "catch_up": CatchUp(CatchUpPolicy.ALL)}
     async with inside.open():

@@ -32,7 +32,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-async def test_a_full_disk_is_told_to_whoever_asks_and_nothing_is_lost(tmp_path: Path, small_disk: Path) -> None:
+async def test_requests_on_a_full_disk_fail_with_the_reason_and_nothing_is_lost(
+    tmp_path: Path, small_disk: Path
+) -> None:
     async with Server(tmp_path, data=small_disk / "noonday.db") as server:
         await server.up()
         running = await server.create("stay", {"until": str(tmp_path / "go")})
@@ -61,7 +63,7 @@ async def test_a_full_disk_is_told_to_whoever_asks_and_nothing_is_lost(tmp_path:
 
 
 @pytest.mark.slow
-async def test_process_that_can_neither_commit_nor_roll_back_ends_and_says_why(tmp_path: Path) -> None:
+async def test_process_that_can_neither_commit_nor_roll_back_ends_with_the_reason(tmp_path: Path) -> None:
     async with Server(tmp_path, worker_drain_sec=1, worker_cancel_grace_sec=1) as server:
         await server.up()
         await server.execution(await server.create("act"), state="SUCCEEDED")
@@ -99,7 +101,7 @@ async def test_a_stop_while_the_disk_is_full_lets_handlers_finish_and_loses_noth
 
 
 @pytest.mark.slow
-async def test_a_start_on_a_full_disk_says_so(tmp_path: Path, small_disk: Path) -> None:
+async def test_start_on_a_full_disk_fails_with_the_reason(tmp_path: Path, small_disk: Path) -> None:
     async with Server(tmp_path, data=small_disk / "noonday.db") as server:
         with filled(small_disk):
             server.start()
@@ -112,7 +114,7 @@ async def test_a_start_on_a_full_disk_says_so(tmp_path: Path, small_disk: Path) 
 
 
 @pytest.mark.slow
-async def test_a_file_that_may_not_grow_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_file_that_may_not_grow_fails_requests_with_the_reason_and_nothing_is_lost(tmp_path: Path) -> None:
     async with Server(tmp_path) as server:
         await server.up()
         largest = max(file.stat().st_size for file in tmp_path.iterdir())

@@ -41,7 +41,7 @@ async def test_a_handler_that_runs_too_long_is_returned_and_has_lost_no_attempt(
 
 
 @pytest.mark.slow
-async def test_what_waits_for_its_time_or_for_room_is_not_lost_by_a_stop(tmp_path: Path) -> None:
+async def test_waiting_executions_are_not_lost_by_a_stop(tmp_path: Path) -> None:
     async with served(tmp_path, worker_drain_sec=1, worker_concurrency=1) as server:
         running = await server.create("stay", {"until": str(tmp_path / "go")})
         await server.started(running)
@@ -123,7 +123,7 @@ async def test_a_thread_that_will_not_end_does_not_keep_the_process(tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_a_process_that_is_told_to_stop_while_it_starts_stops(tmp_path: Path) -> None:
+async def test_process_that_is_stopped_while_it_starts_ends(tmp_path: Path) -> None:
     async with Server(tmp_path) as server:
         server.start()
         await until(lambda: server.data.exists())

@@ -20,7 +20,7 @@ KILLS = int(os.environ.get("NOONDAY_KILLS") or 25)
 
 
 @pytest.mark.slow
-async def test_no_promise_is_broken_by_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
+async def test_no_promise_is_broken_by_a_process_that_is_killed_repeatedly(tmp_path: Path) -> None:
     run = ServerRun(tmp_path, SEED)
 
     problems = await run.play(KILLS)
@@ -47,7 +47,7 @@ async def test_a_handler_in_a_process_does_not_outlive_its_killed_parent(tmp_pat
     )
 
 
-def test_the_checker_sees_in_a_log_what_must_not_be() -> None:
+def test_checker_reports_broken_promises_of_a_log() -> None:
     twice = [_start(dispatch=1, at_ms=10), _end(dispatch=1, at_ms=11), _start(dispatch=1, at_ms=12)]
     early = [_start(dispatch=1, at_ms=9)]
     together = [_start(dispatch=1, at_ms=10), _start(dispatch=2, at_ms=20), _end(dispatch=1, at_ms=30)]

@@ -22,13 +22,13 @@ def test_batches_that_are_quick_become_larger_again() -> None:
     assert batch_size.size == 2000
 
 
-def test_small_batches_say_nothing_of_large_ones() -> None:
+def test_small_batches_do_not_change_the_size() -> None:
     batch_size = AdaptiveBatchSize(2000)
     batch_size.note(10, TARGET_BATCH_SEC * 10)
     assert batch_size.size == 2000
 
 
-def test_what_was_allowed_is_never_exceeded() -> None:
+def test_configured_batch_size_is_never_exceeded() -> None:
     batch_size = AdaptiveBatchSize(50)
     batch_size.note(50, TARGET_BATCH_SEC / 10)
     assert batch_size.size == 50

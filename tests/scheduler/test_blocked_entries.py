@@ -39,13 +39,13 @@ def test_the_first_are_tried_again_and_the_rest_stay() -> None:
     assert all(each in blocked for each in waiting[6 + SPARE :])
 
 
-def test_one_that_is_held_twice_is_tried_once() -> None:
+def test_entry_that_is_blocked_twice_is_tried_once() -> None:
     blocked, (one,) = BlockedEntries(EntryBudget()), entries(1)
     blocked.add(block(one, one), 0)
     assert blocked.take(ALL, FIRST_RETRY_SEC) == [one]
 
 
-def test_what_was_freed_is_tried_at_once_and_nothing_else() -> None:
+def test_entries_of_a_freed_slot_are_tried_at_once_alone() -> None:
     blocked = BlockedEntries(EntryBudget())
     theirs, ours = entries(2), entries(2)
     blocked.add(block(*theirs), 0)
@@ -56,7 +56,7 @@ def test_what_was_freed_is_tried_at_once_and_nothing_else() -> None:
     assert blocked.take(ALL, 0) == theirs
 
 
-def test_if_nothing_comes_back_twice_as_many_are_next() -> None:
+def test_number_of_tried_entries_doubles_if_none_stays_blocked() -> None:
     """Those that were tried were stale, or wait in the index for something else."""
     blocked, waiting = BlockedEntries(EntryBudget()), entries(1_000)
     blocked.add(block(*waiting), 0)
@@ -64,7 +64,7 @@ def test_if_nothing_comes_back_twice_as_many_are_next() -> None:
     assert sizes == [4, 8, 16, 32]
 
 
-def test_what_comes_back_each_time_is_tried_less_often() -> None:
+def test_entries_that_stay_blocked_are_tried_less_often() -> None:
     blocked, waiting = BlockedEntries(EntryBudget()), entries(100)
     blocked.add(block(*waiting), 0)
     times = []
@@ -77,7 +77,7 @@ def test_what_comes_back_each_time_is_tried_less_often() -> None:
     assert times[-1] - times[-2] == LONGEST_RETRY_SEC
 
 
-def test_if_one_of_them_went_the_rest_are_tried_soon_again() -> None:
+def test_other_entries_are_tried_soon_after_one_went() -> None:
     blocked, waiting = BlockedEntries(EntryBudget()), entries(100)
     blocked.add(block(*waiting), 0)
     now = FIRST_RETRY_SEC
@@ -88,7 +88,7 @@ def test_if_one_of_them_went_the_rest_are_tried_soon_again() -> None:
         now += FIRST_RETRY_SEC
 
 
-def test_what_is_not_ours_any_more_does_not_stand_in_the_way() -> None:
+def test_entries_of_lost_partitions_are_dropped() -> None:
     blocked, waiting = BlockedEntries(EntryBudget()), entries(50)
     blocked.add(block(*waiting), 0)
     ours = waiting[-1].partition
@@ -103,7 +103,7 @@ def test_two_entries_of_one_key_may_differ_in_anything() -> None:
     assert blocked.take(ALL, FIRST_RETRY_SEC) == [one, moved]
 
 
-def test_in_a_line_what_exists_already_goes_before_fires() -> None:
+def test_retries_of_an_ordering_key_go_before_its_fires() -> None:
     blocked, fires = BlockedEntries(EntryBudget()), entries(50)
     again = entry(due_ms=NOW_MS + 1_000, kind=Kind.DISPATCH)
     blocked.add(block(*fires, again, slot=ORDERED), 0)

@@ -136,7 +136,7 @@ async def scheduler() -> AsyncIterator[Scheduler]:
     await store.close()
 
 
-async def test_entry_placed_again_while_in_flight_leaves_no_count_behind(scheduler: Scheduler) -> None:
+async def test_entry_added_again_while_in_flight_leaves_no_count_behind(scheduler: Scheduler) -> None:
     await scheduler.cap("elsewhere", 1)
     await scheduler.add_jobs(3)
     await scheduler.place_again()
@@ -157,7 +157,7 @@ async def test_entry_placed_again_while_in_flight_leaves_no_count_behind(schedul
     assert await scheduler.run_all() == 10
 
 
-async def test_hydrator_places_nothing_that_is_in_flight(scheduler: Scheduler) -> None:
+async def test_hydrator_adds_no_entry_that_is_in_flight(scheduler: Scheduler) -> None:
     await scheduler.add_jobs(3)
     await scheduler.turn("hydrator")
     assert await scheduler.claim() == 3
@@ -180,7 +180,7 @@ async def test_refused_entry_waits_for_the_batch_that_has_it(scheduler: Schedule
     first.set_result(None)
 
 
-async def test_long_flight_is_a_reason_not_to_be_ready(scheduler: Scheduler) -> None:
+async def test_batch_in_flight_for_too_long_is_a_reason_not_to_be_ready(scheduler: Scheduler) -> None:
     await scheduler.add_jobs(1)
     await scheduler.place_again()
     await scheduler.claim()

@@ -54,13 +54,13 @@ def test_help_names_every_command(clone: Clone) -> None:
         ([], "the following arguments are required: COMMAND"),
     ],
 )
-def test_a_wrong_word_is_named(clone: Clone, words: list[str], complaint: str) -> None:
+def test_unknown_argument_is_named(clone: Clone, words: list[str], complaint: str) -> None:
     ran = clone.run(*words)
     assert ran.returncode == 2
     assert complaint in ran.stderr
 
 
-def test_what_is_missing_and_cannot_be_installed_is_listed_with_both_ways_out(clone: Clone, tmp_path: Path) -> None:
+def test_missing_programs_that_cannot_be_installed_are_listed_with_both_remedies(clone: Clone, tmp_path: Path) -> None:
     ran = clone.run("install", "--only", "redis,kafka", PATH=_only_programs(tmp_path, "python3", "bash", "dirname"))
     assert ran.returncode == 1
     assert "this system has no apt-get" in ran.stderr
@@ -70,7 +70,7 @@ def test_what_is_missing_and_cannot_be_installed_is_listed_with_both_ways_out(cl
     assert "export NOONDAY_KAFKA_SERVERS=" in ran.stderr
 
 
-def test_what_is_not_installed_is_not_started(clone: Clone, tmp_path: Path) -> None:
+def test_server_that_is_not_installed_is_not_started(clone: Clone, tmp_path: Path) -> None:
     ran = clone.run("start", "--only", "redis", PATH=_only_programs(tmp_path, "python3", "bash", "dirname"))
     assert ran.returncode == 1
     assert "redis is not installed (missing: redis-server): run scripts/servers install" in ran.stderr

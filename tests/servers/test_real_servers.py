@@ -40,7 +40,7 @@ async def test_postgres_demands_a_password_and_tls(tmp_path: Path, certificate: 
     assert not data.exists()
 
 
-async def test_postgres_keeps_what_was_committed_when_all_its_processes_are_killed(tmp_path: Path) -> None:
+async def test_postgres_keeps_committed_rows_when_all_its_processes_are_killed(tmp_path: Path) -> None:
     with Postgres(tmp_path, free_port(), throwaway=True) as server:
         await _ask(server.url, "create table kept as select 7 as number")
         server.kill()

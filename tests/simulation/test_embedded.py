@@ -51,7 +51,7 @@ def simulate(seed: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_no_promise_is_broken_in_any_life(first: int) -> None:
+def test_no_promise_is_broken_in_any_run(first: int) -> None:
     broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := simulate(seed))}
     assert not broken, f"to see one again: simulate({next(iter(broken))}) in {__name__}\n{broken}"
 

@@ -242,7 +242,7 @@ def test_superseded_comes_again(verb: str, flushed: bool) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_what_was_on_its_way_when_redis_forgot(lost: bool) -> None:
+def test_on_its_way_then_flush(lost: bool) -> None:
     """It may have run already: it is fired again, and whatever has run is known as such by then."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
@@ -592,7 +592,7 @@ def test_cancel_then_flush() -> None:
     assert simulation.history.effects == []
 
 
-def test_answered_from_what_was_stored() -> None:
+def test_answered_from_stored_response() -> None:
     """Redis is away when a user pauses: the wish is stored, the answer is that it could not be set. Asked again under the same
     key, what was stored answers: workers know of it by then."""
 

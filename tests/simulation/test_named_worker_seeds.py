@@ -29,7 +29,7 @@ def test_oldest_starves() -> None:
     assert dues == sorted(dues)
 
 
-def test_stalled_with_a_deaf_run() -> None:
+def test_stalled_with_a_stubborn_run() -> None:
     """The control loop of a worker stands still for 25 s. When it goes on, one of its runs ignores its cancellation."""
 
     async def scenario(simulation: ClusterSimulation) -> None:

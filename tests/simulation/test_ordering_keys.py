@@ -33,7 +33,7 @@ async def waiting_for_a_retry(simulation: Simulation, job: JobView) -> str:
     return str(execution)
 
 
-def test_a_retry_holds_up_the_next() -> None:
+def test_retry_blocks_the_next_job() -> None:
     jobs: list[JobView] = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -46,7 +46,7 @@ def test_a_retry_holds_up_the_next() -> None:
     assert ran(simulation) == [first, first, first, second, third]
 
 
-def test_one_that_snoozes_holds_up_the_next() -> None:
+def test_snoozed_execution_blocks_the_next_job() -> None:
     jobs: list[JobView] = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -60,7 +60,7 @@ def test_one_that_snoozes_holds_up_the_next() -> None:
     assert ran(simulation).count(first) > 1
 
 
-def test_one_that_is_given_up_lets_the_next_go() -> None:
+def test_dead_execution_frees_the_ordering_key() -> None:
     async def scenario(simulation: Simulation) -> None:
         await created(simulation, ordered(simulation, do="fail", times=99))
         await created(simulation, ordered(simulation))
@@ -69,7 +69,7 @@ def test_one_that_is_given_up_lets_the_next_go() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_order_survives_the_death_of_whoever_runs_it(seed: int) -> None:
+def test_order_survives_the_death_of_the_process(seed: int) -> None:
     jobs: list[JobView] = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -85,7 +85,7 @@ def test_the_order_survives_the_death_of_whoever_runs_it(seed: int) -> None:
     assert list(dict.fromkeys(ran(simulation))) == [job.job_id for job in jobs]
 
 
-def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go() -> None:
+def test_job_paused_while_it_waits_for_a_retry_frees_the_ordering_key() -> None:
     jobs: list[JobView] = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -132,7 +132,7 @@ def test_schedules_take_their_turns_with_one_shots() -> None:
     assert len(order) > 15
 
 
-def test_in_a_long_line_each_follows_as_soon_as_the_one_before_it_has_ended() -> None:
+def test_each_of_many_jobs_follows_as_soon_as_the_former_one_ended() -> None:
     jobs: list[JobView] = []
 
     async def scenario(simulation: Simulation) -> None:
@@ -145,7 +145,7 @@ def test_in_a_long_line_each_follows_as_soon_as_the_one_before_it_has_ended() ->
     assert last - first < 60 * 100
 
 
-def test_what_waits_in_a_line_uses_up_no_rate() -> None:
+def test_jobs_that_wait_for_their_ordering_key_use_up_no_rate() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, USER.tenant, TenantSettings(rate_per_sec=2, burst=1))
         await created(simulation, ordered(simulation, do="sleep", sec=60))
@@ -160,7 +160,7 @@ def test_what_waits_in_a_line_uses_up_no_rate() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_lines_hold_in_a_life_of_nothing_else(seed: int) -> None:
+def test_ordering_keys_hold_in_runs_of_ordered_jobs_alone(seed: int) -> None:
     faults = FaultPlan(kill=0.0005, freeze=0.0002, freeze_ms=(10, 8_000), limit=4)
     doing = [{}, {"do": "fail", "times": 1}, {"do": "sleep", "sec": 0.5}, {"do": "snooze", "times": 1}]
 

@@ -100,7 +100,7 @@ def test_a_deleted_job_demands_nothing_more() -> None:
     assert any("is in no plan" in each for each in problems(MadeUp(JobState.CANCELLED).fired(1, 2, 3), *answers))
 
 
-def test_a_catch_up_policy_says_what_may_be_missed() -> None:
+def test_catch_up_policy_decides_which_times_may_be_missed() -> None:
     def after_a_stop(policy: CatchUpPolicy, fired: list[float], last_missed: float) -> list[str]:
         rows = MadeUp().fired(*fired, late_ms=20_000 - round(fired[0] * 1000) if fired else 0)
         rows.decided(1, last_missed, round(last_missed), "MISSED", 20)
@@ -130,7 +130,7 @@ def test_max_runs_counts_executions() -> None:
     assert any("neither" in each for each in problems(MadeUp().fired(1), made))
 
 
-def test_what_was_triggered_exists_and_what_exists_was_asked_for() -> None:
+def test_each_trigger_has_an_execution_and_each_execution_a_request() -> None:
     class Shown:
         execution_id = "TRIGGER/1.61"
 

@@ -96,7 +96,7 @@ def test_a_rate_is_in_effect_within_seconds() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", "held"), ("POOL", "p"), ("ALL", "")])
-def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
+def test_paused_executions_start_when_they_are_resumed(kind: str, name: str) -> None:
     async def scenario(simulation: Simulation) -> None:
         assert simulation.engine is not None
         pauses = simulation.engine.services.pauses
@@ -129,7 +129,7 @@ def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
     assert len(play(scenario).history.effects) == 20
 
 
-def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
+def test_pause_survives_the_death_of_the_process() -> None:
     async def scenario(simulation: Simulation) -> None:
         assert simulation.engine is not None
         await simulation.engine.services.pauses.add(USER, "TENANT", "held")
@@ -143,7 +143,7 @@ def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
     assert len(play(scenario).history.effects) == 20
 
 
-def test_weights_share_what_there_is() -> None:
+def test_weights_share_the_slots() -> None:
     async def scenario(simulation: Simulation) -> None:
         for tenant, weight in (("one", 1), ("two", 2), ("four", 4)):
             await settle_for(simulation, tenant, TenantSettings(weight=weight))
@@ -221,7 +221,7 @@ def test_a_cap_is_in_effect_at_once_and_its_end_within_seconds() -> None:
     play(scenario)
 
 
-def test_very_much_of_one_tenant_does_not_crowd_out_another() -> None:
+def test_backlog_of_one_tenant_does_not_crowd_out_another() -> None:
     async def scenario(simulation: Simulation) -> None:
         simulation.most_of_a_tenant = 10
         await kill(simulation)
@@ -235,7 +235,7 @@ def test_very_much_of_one_tenant_does_not_crowd_out_another() -> None:
     assert order[:60].count("small") == 20
 
 
-def test_what_is_held_of_one_tenant_takes_little_room() -> None:
+def test_paused_entries_of_one_tenant_take_little_room() -> None:
     async def scenario(simulation: Simulation) -> None:
         simulation.most_of_a_tenant = 10
         await kill(simulation)
@@ -281,7 +281,7 @@ def late_at_most(simulation: Simulation, tenant: str, percent: int) -> int:
     return late[len(late) * percent // 100 - 1]
 
 
-def test_whoever_has_little_is_hardly_later_beside_somebody_who_has_very_much() -> None:
+def test_small_tenant_is_hardly_later_beside_a_large_one() -> None:
     def small_beside(big: int) -> int:
         async def scenario(simulation: Simulation) -> None:
             await create_due_together(simulation, 3, BRIEF, big=big, small=40)
@@ -304,7 +304,7 @@ def test_a_cap_in_a_pool_gives_no_tokens_of_the_rate_back() -> None:
     assert most_within(simulation, "slow", 1_000) <= 4
 
 
-def test_weights_are_told_to_workers() -> None:
+def test_weights_reach_the_workers() -> None:
     told: set[tuple[str, int]] = set()
 
     async def scenario(simulation: Simulation) -> None:

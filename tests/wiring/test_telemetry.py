@@ -71,7 +71,7 @@ async def test_a_trace_leads_from_the_creation_to_the_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_a_trace_leads_from_the_request_to_whoever_is_called(tmp_path: Path) -> None:
+async def test_trace_leads_from_the_request_to_the_called_endpoint(tmp_path: Path) -> None:
     spans, parent = Receiver(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with serving(spans) as port, webhooks.Receiver() as called:
         environ = {

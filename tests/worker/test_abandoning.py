@@ -81,7 +81,7 @@ async def test_a_run_that_ignores_its_timeout_is_timed_out_after_the_grace(
         assert "did not end within 4 s; it ignores its cancellation and was abandoned" in report.failure.message
 
 
-async def test_it_is_not_abandoned_before_the_grace_is_over(stubborn: Stubborn) -> None:
+async def test_run_is_not_abandoned_before_the_grace_is_over(stubborn: Stubborn) -> None:
     async with rig([handler(stubborn.thread, Mode.THREAD)], release=stubborn.go, cancel_grace_sec=GRACE_SEC) as it:
         made = await it.publish("thread", timeout_sec=4)
         await it.until(lambda: stubborn.entered)
@@ -189,7 +189,7 @@ async def test_a_stop_interrupts_a_process_and_costs_no_attempt(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "mode"), [("thread", Mode.THREAD), ("swallow", Mode.ASYNC), ("block", Mode.ASYNC)], ids=str
 )
-async def test_a_stop_interrupts_what_ignores_it_and_does_not_wait_for_it(
+async def test_stop_interrupts_a_run_that_ignores_it_and_does_not_wait(
     stubborn: Stubborn, name: str, mode: Mode
 ) -> None:
     async with rig(
@@ -209,7 +209,7 @@ async def test_a_stop_interrupts_what_ignores_it_and_does_not_wait_for_it(
         assert not stubborn.go.is_set()
 
 
-async def test_what_a_blocked_loop_has_not_begun_is_returned_and_never_begun(stubborn: Stubborn) -> None:
+async def test_run_that_a_blocked_loop_has_not_begun_is_returned_and_never_begun(stubborn: Stubborn) -> None:
     options = {"drain_sec": 0.1, "cancel_grace_sec": 0.1, "concurrency": {"p": 5}, "real_time": True}
     async with rig([handler(stubborn.block, Mode.ASYNC)], release=stubborn.go, **options) as it:
         first, second = await it.publish("block"), await it.publish("block")

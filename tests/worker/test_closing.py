@@ -76,7 +76,7 @@ async def test_closing_ends_although_nothing_can_be_reported(how: str, logs: lis
         assert "stopped without acknowledged reports" in [line["event"] for line in logs]
 
 
-async def test_what_ended_while_the_bus_was_away_is_reported_if_it_comes_back_in_time() -> None:
+async def test_run_that_ended_while_the_bus_was_away_is_reported_if_the_bus_returns_in_time() -> None:
     bus = AwayBus(SystemClock())
     async with rig(
         [handler(wait, Mode.ASYNC)], bus=bus, real_time=True, drain_sec=PATIENCE_SEC, cancel_grace_sec=1

@@ -104,7 +104,7 @@ def test_a_hello_that_is_too_large_leaves_out_schemas() -> None:
     assert kept == msgspec.structs.replace(hello, handlers=(HandlerInfo("p", "h", timeout_sec=3),))
 
 
-async def test_what_cannot_be_cut_is_dropped_once(outbox: Outbox, bus: NarrowBus) -> None:
+async def test_entry_that_cannot_be_cut_is_dropped_once(outbox: Outbox, bus: NarrowBus) -> None:
     outbox.add([Item(0, Bye(WorkerId("w" * LIMIT), NOW_MS)), Item(0, report())])
     for _ in range(3):
         await outbox.send()
@@ -123,7 +123,7 @@ async def test_a_partition_that_takes_nothing_keeps_no_other_waiting(outbox: Out
     assert outbox.unavailable_since is None
 
 
-async def test_what_was_being_sent_when_it_was_cancelled_is_sent_again(clock: ManualClock) -> None:
+async def test_entries_of_a_cancelled_send_are_sent_again(clock: ManualClock) -> None:
     class SlowBus(NarrowBus):
         async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
             await asyncio.sleep(3_600)
@@ -152,7 +152,7 @@ def test_a_beat_without_progress_is_one_beat() -> None:
     assert beats_of(WORKER, NOW_MS, [], []) == [Beat(WORKER, NOW_MS)]
 
 
-def test_a_beat_that_is_too_large_is_a_sign_of_life_alone() -> None:
+def test_beat_that_is_too_large_is_sent_without_progress() -> None:
     beat = Beat(WORKER, NOW_MS, ((ExecutionId("x"), 1, b"p" * LIMIT),))
     assert cut(Oversized(beat, 2 * LIMIT, LIMIT)) == Beat(WORKER, NOW_MS)
 

@@ -150,14 +150,14 @@ async def test_a_handler_that_does_not_listen_is_dead_when_its_timeout_is_report
     assert run.outcome is Outcome.TIMED_OUT
 
 
-async def test_a_handler_that_holds_the_interpreter_is_killed_too(host: ProcessHost) -> None:
+async def test_handler_that_blocks_the_interpreter_is_killed_too(host: ProcessHost) -> None:
     run = new_run(handlers.hold_the_interpreter, _KEYRING)
     with pytest.raises(asyncio.CancelledError):
         await cancelled(host, run, "CANCELLED")
     assert not alive(pid_printed(run))
 
 
-async def test_what_a_handler_started_is_killed_with_it(host: ProcessHost) -> None:
+async def test_process_started_by_a_handler_is_killed_with_it(host: ProcessHost) -> None:
     run = new_run(handlers.start_a_program, _KEYRING)
     with pytest.raises(asyncio.CancelledError):
         await cancelled(host, run, "CANCELLED")
@@ -185,7 +185,7 @@ async def test_a_process_that_does_not_reach_its_handler_is_killed() -> None:
     host.close()
 
 
-async def test_it_is_told_when_a_handler_is_entered() -> None:
+async def test_host_is_notified_when_a_handler_is_entered() -> None:
     entered: list[Run] = []
     host = ProcessHost(1, handlers.RESOLVER, on_entered=entered.append)
     run = new_run(handlers.pid, _KEYRING)
@@ -211,7 +211,7 @@ async def test_a_process_that_leaves_is_named_with_its_exit_code(host: ProcessHo
 
 
 @pytest.mark.parametrize("handler", [handlers.start_a_program_and_crash, handlers.fork_and_crash])
-async def test_what_a_crashed_handler_started_is_killed(host: ProcessHost, handler: Callable[..., Any]) -> None:
+async def test_process_started_by_a_crashed_handler_is_killed(host: ProcessHost, handler: Callable[..., Any]) -> None:
     run = new_run(handler, _KEYRING)
     with pytest.raises(ProcessDied):
         await result_of(host, run)
@@ -258,7 +258,7 @@ async def test_a_process_inherits_no_files(host: ProcessHost, tmp_path: Path) ->
         assert lock.name not in await perform(host, handlers.list_open_files)
 
 
-async def test_what_a_handler_printed_is_not_lost_with_its_process(
+async def test_output_of_a_handler_survives_its_process(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
@@ -268,7 +268,7 @@ async def test_what_a_handler_printed_is_not_lost_with_its_process(
     assert capfd.readouterr().out == "spoken"
 
 
-async def test_annotations_say_how_a_payload_is_read_unless_told_otherwise() -> None:
+async def test_annotations_decide_how_a_payload_is_read_by_default() -> None:
     host = ProcessHost(1)
     assert await perform(host, handlers.area, {"width": 3, "height": 4}) == 12
     host.close()
@@ -332,7 +332,9 @@ async def test_a_handler_of_a_program_without_a_file_is_refused(capfd: pytest.Ca
 
 @pytest.mark.slow
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-async def test_it_works_in_a_thread_under_either_loop(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+async def test_process_host_works_in_a_thread_under_either_loop(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     thread = HandlerThread(new_loop, "handlers")
     host = ProcessHost(1, handlers.RESOLVER, cancel_grace_sec=0.1)
 

@@ -56,7 +56,7 @@ async def test_all_calls_to_an_endpoint_wait() -> None:
     assert await workers.wait_of(run()) == 0
 
 
-async def test_another_worker_learns_of_it_when_it_tells_something_itself() -> None:
+async def test_another_worker_learns_of_an_open_breaker_when_it_syncs() -> None:
     workers = TwoWorkers()
     await workers.ended(Outcome.FAILED, MIN_RUNS)
     assert await workers.wait_of(run(), workers.there) == 0
@@ -64,7 +64,7 @@ async def test_another_worker_learns_of_it_when_it_tells_something_itself() -> N
     assert await workers.wait_of(run(), workers.there) > 0
 
 
-async def test_what_says_nothing_about_the_receiver_does_not_count() -> None:
+async def test_outcomes_that_are_not_the_receivers_do_not_count() -> None:
     workers = TwoWorkers()
     await workers.ended(Outcome.FAILED, MIN_CALLS, counts=False, endpoint=THERE)
     await workers.ended(Outcome.CANCELLED, MIN_CALLS, endpoint=THERE)
@@ -72,7 +72,7 @@ async def test_what_says_nothing_about_the_receiver_does_not_count() -> None:
     assert await workers.wait_of(run(endpoint=THERE)) == 0
 
 
-async def test_a_probe_that_succeeds_lets_everybody_go() -> None:
+async def test_successful_probe_closes_the_breaker() -> None:
     workers = TwoWorkers()
     await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
     workers.clock.advance(OPEN_SEC)
@@ -86,7 +86,7 @@ async def test_a_probe_that_succeeds_lets_everybody_go() -> None:
     assert workers.here.open == 0
 
 
-async def test_a_probe_that_fails_makes_everybody_wait_again() -> None:
+async def test_failed_probe_opens_the_breaker_again() -> None:
     workers = TwoWorkers()
     await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
     workers.clock.advance(OPEN_SEC)
@@ -98,7 +98,7 @@ async def test_a_probe_that_fails_makes_everybody_wait_again() -> None:
     assert await workers.wait_of(run(endpoint=THERE)) >= OPEN_SEC
 
 
-async def test_of_several_workers_one_probes() -> None:
+async def test_only_one_of_several_workers_probes() -> None:
     workers = TwoWorkers()
     await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
     await workers.ended(Outcome.FAILED, at=workers.there, endpoint=THERE)
@@ -107,7 +107,7 @@ async def test_of_several_workers_one_probes() -> None:
     assert await workers.wait_of(run(endpoint=THERE), workers.there) > 0
 
 
-async def test_what_a_worker_learns_too_late_that_all_is_well() -> None:
+async def test_breaker_closes_for_a_worker_that_did_not_probe() -> None:
     workers = TwoWorkers()
     await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
     await workers.ended(Outcome.FAILED, at=workers.there, endpoint=THERE)
@@ -131,7 +131,7 @@ async def test_after_a_pause_the_retries_of_a_handler_go_on_and_are_counted_anew
     assert await workers.wait_of(run()) >= OPEN_SEC
 
 
-def test_whoever_waits_says_for_whom() -> None:
+def test_delayed_run_names_the_endpoint_or_handler_it_waits_for() -> None:
     of_endpoint = failure_of_delayed(dispatch(endpoint=THERE), 31.4)
     assert of_endpoint.type == "BreakerOpen"
     assert of_endpoint.message == (
@@ -140,7 +140,7 @@ def test_whoever_waits_says_for_whom() -> None:
     assert "runs of handler load in pool etl" in failure_of_delayed(dispatch(), 1).message
 
 
-async def test_failures_of_one_tenant_do_not_hold_up_retries_of_another() -> None:
+async def test_failures_of_one_tenant_do_not_delay_retries_of_another() -> None:
     workers = TwoWorkers()
     await workers.ended(Outcome.FAILED, MIN_RUNS, tenant="broken")
     assert await workers.wait_of(run(tenant="broken")) >= OPEN_SEC

@@ -31,7 +31,7 @@ async def until_cancelled(ctx: Context) -> None:
     await asyncio.sleep(3_600)
 
 
-async def test_progress_that_is_too_large_is_refused_where_it_is_said() -> None:
+async def test_progress_that_is_too_large_is_refused_in_the_handler() -> None:
     async with rig([handler(talk, Mode.ASYNC)], progress_limit=50) as here:
         ended = await here.ended(await here.publish("talk"))
     assert ended.outcome == Outcome.FAILED
@@ -202,7 +202,7 @@ async def test_a_dispatch_that_may_have_run_starts_when_its_start_is_recorded() 
         assert (end.execution_id, end.outcome) == (again.execution_id, Outcome.SUCCEEDED)
 
 
-async def test_a_stop_hands_back_what_waits_for_its_announcement() -> None:
+async def test_stop_hands_back_runs_that_wait_for_their_announcement() -> None:
     async with rig([handler(quick, Mode.ASYNC)], real_time=True) as here:
         again = await here.publish("quick", number=2)
         await here.worker.take_once(0)

@@ -114,7 +114,7 @@ async def test_a_frozen_broker_is_noticed_by_all_and_found_again_by_all(
         assert await has_credit(bus)
 
 
-async def test_what_was_acknowledged_outlives_the_death_of_the_broker(
+async def test_acknowledged_messages_survive_the_death_of_the_broker(
     broker: Kafka, new_bus: NewBus, hasty_options: KafkaOptions
 ) -> None:
     async with at_work(new_bus, hasty_options) as (bus, partition):
@@ -151,7 +151,7 @@ async def test_a_bus_whose_broker_is_frozen_can_be_closed(
         await eventually(lambda: set(threading.enumerate()) <= before, WITHIN_SEC)
 
 
-async def test_without_a_broker_everything_says_so_in_time(keyring: Keyring, new_bus: NewBus) -> None:
+async def test_every_call_without_a_broker_raises_in_time(keyring: Keyring, new_bus: NewBus) -> None:
     nowhere = KafkaOptions(f"127.0.0.1:{free_port()}", answer_within_sec=0.5, send_within_sec=1.0)
     bus = new_bus(nowhere)
     async with asyncio.timeout(WITHIN_SEC):

@@ -17,7 +17,7 @@ def note(
     gauge.update({PARTITION: end}, {PARTITION: (committed, metadata)}, now, now_ms)
 
 
-def test_what_workers_have_not_taken_waits() -> None:
+def test_untaken_messages_count_as_depth() -> None:
     gauge = Gauge()
     note(gauge, end=7, metadata=noted(4))
     assert gauge.depth == 30
@@ -46,7 +46,7 @@ def test_a_worker_with_several_partitions_is_one_worker() -> None:
     assert gauge.concurrency == 5
 
 
-def test_a_partition_that_was_left_says_nothing_about_who_left_it() -> None:
+def test_partition_that_was_left_does_not_count_its_former_worker() -> None:
     gauge = Gauge()
     gauge.update(
         {PARTITION: 0, OTHER: 0},
@@ -59,7 +59,7 @@ def test_a_partition_that_was_left_says_nothing_about_who_left_it() -> None:
     assert gauge.concurrency == 0
 
 
-def test_a_worker_that_says_nothing_for_ten_seconds_is_not_there() -> None:
+def test_worker_that_is_silent_for_ten_seconds_does_not_count() -> None:
     gauge = Gauge()
     note(gauge, end=0, metadata=noted())
     note(gauge, end=0, metadata=noted(), now=9.9, now_ms=NOW_MS + 9_900)
@@ -78,7 +78,7 @@ def test_a_worker_whose_clock_is_wrong_is_there_while_it_speaks() -> None:
     assert gauge.concurrency == 0
 
 
-def test_a_pool_may_be_as_deep_as_what_it_took_in_the_last_second_and_a_little_more() -> None:
+def test_depth_limit_of_a_pool_is_a_little_more_than_it_took_in_the_last_second() -> None:
     gauge = Gauge()
     for tenth in range(31):
         note(gauge, end=tenth * 10, metadata=noted(tenth * 10), now=tenth / 10)
@@ -106,7 +106,7 @@ def test_offsets_that_begin_again_take_nothing_back() -> None:
     assert gauge.taken == 0
 
 
-def test_a_partition_nobody_has_spoken_at_is_as_deep_as_it_is_long() -> None:
+def test_partition_without_commits_counts_all_its_messages() -> None:
     gauge = Gauge()
     gauge.update({PARTITION: 5}, {}, 0.0, NOW_MS)
     assert (gauge.depth, gauge.concurrency) == (5, 0)

@@ -73,7 +73,7 @@ async def test_a_long_backlog_is_read_in_order_and_not_all_at_once(bus: KafkaBus
     assert found == reported
 
 
-async def test_what_is_too_old_is_passed(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_deleted_entries_are_skipped(bus: KafkaBus, options: KafkaOptions) -> None:
     reported = entries(3)
     for each in reported:
         await bus.report(0, [each])
@@ -93,7 +93,7 @@ async def test_an_offset_that_the_log_never_had_leads_to_its_beginning(bus: Kafk
     assert (await bus.read(0, batch.next_offset, 10, 0)).entries == ()
 
 
-async def test_a_log_that_was_made_anew_is_of_another_era(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_recreated_log_has_another_generation(bus: KafkaBus, options: KafkaOptions) -> None:
     before = await bus.generation(0)
     await bus.report(0, entries(5))
     end = (await read(bus, 0)).next_offset
@@ -150,7 +150,7 @@ async def test_workers_report_where_least_is_going_on(bus: KafkaBus) -> None:
     assert {await bus.join(WorkerId(f"w-{number}"), {POOL: 1}) for number in range(3)} == {0}
 
 
-async def test_what_is_buried_can_be_looked_at(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_dead_letter_entry_can_be_read(bus: KafkaBus, options: KafkaOptions) -> None:
     await bus.keep_dead_letter(report(dispatch()), "no such column")
     (message,) = messages(options, Names(options.prefix).dead_letters)
     assert b'"why":"no such column"' in (message.value() or b"")

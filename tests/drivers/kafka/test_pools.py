@@ -52,7 +52,7 @@ async def test_many_go_in_packs_and_few_are_spread_over_the_partitions(bus: Kafk
     assert [each.partition() for each in few] == [0, 0, 1, 1]
 
 
-async def test_one_that_goes_alone_shows_its_trace(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_message_with_one_dispatch_has_its_trace_header(bus: KafkaBus, options: KafkaOptions) -> None:
     alone = dispatch(trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     await bus.publish([alone])
     (message,) = messages(options, normal(options))
@@ -82,7 +82,7 @@ async def test_a_pool_may_have_any_name_that_a_pool_can_have(bus: KafkaBus) -> N
 # Offsets
 
 
-async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_no_offset_is_committed_past_an_unprocessed_message(bus: KafkaBus, options: KafkaOptions) -> None:
     await bus.join(ANN, {POOL: 10})
     await bus.publish(some(100))
     taken = await take(bus, ANN, 100)
@@ -112,7 +112,7 @@ async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, 
     }
 
 
-async def test_what_is_done_with_is_committed_when_a_worker_leaves(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_processed_messages_are_committed_when_a_worker_leaves(bus: KafkaBus, options: KafkaOptions) -> None:
     await bus.join(ANN, {POOL: 10})
     await bus.publish(some(50))
     await bus.mark_processed(ANN, await take(bus, ANN, 50))
@@ -160,7 +160,7 @@ async def test_nothing_is_lost_while_workers_come_and_go(new_bus: NewBus, option
     assert all(got.values())
 
 
-async def test_a_worker_keeps_what_it_holds_of_the_partitions_it_keeps(new_bus: NewBus) -> None:
+async def test_worker_keeps_the_dispatches_of_the_partitions_it_keeps(new_bus: NewBus) -> None:
     ann, bob = new_bus(), new_bus()
     await ann.join(ANN, {POOL: 10})
     await ann.publish(some(40))

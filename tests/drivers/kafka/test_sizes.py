@@ -81,7 +81,7 @@ async def test_a_report_larger_than_a_message_stays_behind_alone(bus: KafkaBus) 
     assert await read(bus, partition, 2) == [first, last]
 
 
-async def test_a_broker_that_accepts_less_than_it_should_refuses_only_what_is_too_large(new_bus: NewBus) -> None:
+async def test_broker_with_a_smaller_limit_refuses_only_oversized_messages(new_bus: NewBus) -> None:
     async with options_for_a_test(message_bytes=SMALL) as strict:
         await joined(new_bus(strict))  # makes topics that accept little
         bus = new_bus(replace(strict, message_bytes=MESSAGE_BYTES))

@@ -264,7 +264,7 @@ async def test_one_shots_are_fired_while_an_application_keeps_its_transaction_op
     assert {each.job_id for each in again.dispatches} == {held.id, keyed.id}
 
 
-async def test_a_capped_pool_whose_counter_is_locked_holds_up_nobody_else(
+async def test_locked_counter_of_a_capped_pool_delays_no_other_entry(
     crank: Crank, store: PostgresStore, options: PostgresOptions
 ) -> None:
     await store.settings_store.put_pool("capped", PoolSettings(max_running=10), audit())
@@ -281,7 +281,7 @@ async def test_a_capped_pool_whose_counter_is_locked_holds_up_nobody_else(
     assert {each.job_id for each in again.dispatches} == {capped.id, planned.id}
 
 
-async def test_what_was_committed_is_answered_although_the_rest_cannot_be_fired(
+async def test_committed_fires_are_returned_although_the_rest_fails(
     crank: Crank, store: PostgresStore, options: PostgresOptions
 ) -> None:
     plain, planned = job(), job(every())
@@ -327,7 +327,7 @@ async def somebody_waits(options: PostgresOptions, task: "asyncio.Task[Any]") ->
         return task.done() or bool(await database.value(waiting, options.name))
 
 
-async def test_a_partition_that_somebody_writes_to_is_not_dropped(
+async def test_table_partition_with_a_concurrent_writer_is_not_dropped(
     store: PostgresStore, options: PostgresOptions
 ) -> None:
     old_ms = NOW_MS - 10 * DAY
@@ -377,7 +377,7 @@ async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: PostgresS
     assert len(await Crank(store).all_of(one)) == 1
 
 
-async def test_a_job_that_is_over_and_that_nobody_has_is_pruned(store: PostgresStore) -> None:
+async def test_completed_job_without_a_lock_is_pruned(store: PostgresStore) -> None:
     one = job(now_ms=NOW_MS - DAY)
     await store.jobs.add([NewJob(one, None)], upsert=_leave, audit=None, seal=None)
     await store.executions.prune(keep(HOUR), NOW_MS, 100)

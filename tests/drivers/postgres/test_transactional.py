@@ -166,7 +166,7 @@ async def test_a_connection_of_psycopg_begins_its_transaction_by_itself(crank: C
     assert [entry.key for entry in await crank.timeline()] == [wanted.id]
 
 
-def test_what_is_no_connection_is_refused_by_name() -> None:
+def test_unsupported_connection_is_refused_by_name() -> None:
     with (
         psycopg.connect(postgres_url()) as plain,
         pytest.raises(InvalidInput, match=r"psycopg\.Connection cannot be used"),
@@ -221,7 +221,7 @@ async def test_an_end_is_gone_with_the_transaction(caller: Caller, crank: Crank,
 
 
 @each_kind
-async def test_what_the_worker_says_afterwards_changes_nothing(
+async def test_report_after_a_completion_changes_nothing(
     caller: Caller, crank: Crank, schema: str, kind: JobSpec
 ) -> None:
     dispatch = await fired(crank, kind)
@@ -295,7 +295,7 @@ async def test_another_worker_cannot_complete(caller: Caller, crank: Crank, sche
     await _refused(caller, schema, report(dispatch), f"RUNNING with dispatch 1, worker {OTHER}")
 
 
-async def test_nobody_completes_twice(caller: Caller, crank: Crank, schema: str) -> None:
+async def test_second_completion_is_refused(caller: Caller, crank: Crank, schema: str) -> None:
     dispatch = await fired(crank)
     async with caller.transaction():
         await complete(caller, schema, report(dispatch))
@@ -323,7 +323,7 @@ async def _write_and_complete(caller: Caller, schema: str, reported: Report) -> 
         await complete(caller, schema, reported)
 
 
-async def test_whoever_waited_has_its_turn(caller: Caller, crank: Crank, schema: str) -> None:
+async def test_completion_releases_the_buffered_execution(caller: Caller, crank: Crank, schema: str) -> None:
     wanted = job(every(1, overlap=Overlap.BUFFER_ALL))
     await crank.add(wanted)
     first = await crank.fire_one()
@@ -344,7 +344,7 @@ async def test_a_key_is_free_again(caller: Caller, crank: Crank, schema: str) ->
     assert len((await crank.fire()).dispatches) == 1
 
 
-async def test_whoever_settles_it_meanwhile_waits_for_the_commit(
+async def test_concurrent_settlement_waits_for_the_commit(
     caller: Caller, crank: Crank, store: PostgresStore, schema: str
 ) -> None:
     dispatch = await fired(crank)

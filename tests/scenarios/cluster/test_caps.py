@@ -28,7 +28,7 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def test_a_cap_holds_through_the_death_of_every_role_and_a_flush(cluster: Cluster) -> None:
+async def test_cap_is_enforced_through_the_death_of_every_role_and_a_flush(cluster: Cluster) -> None:
     status, answer, _ = await cluster.ask("PUT", "/v1/tenants/default", {"maxRunning": CAP})
     assert status == 200, answer
     jobs = await cluster.create_many(400)
@@ -57,8 +57,8 @@ async def counted(cluster: Cluster) -> AsyncIterator[list[int]]:
 
     async def look() -> None:
         while True:
-            handed_out, used, cap = (await store.query(_COUNTED))[0]
-            assert handed_out == used <= cap
+            dispatched, used, cap = (await store.query(_COUNTED))[0]
+            assert dispatched == used <= cap
             seen.append(used)
             await asyncio.sleep(0.01)
 

@@ -179,7 +179,7 @@ def test_an_attempt_that_grew_without_a_failure_is_reported() -> None:
     assert problem.startswith("I5: dispatch 2 of x ran as attempt 2")
 
 
-def test_dispatches_under_way_on_a_worker_that_is_told_to_end_are_counted() -> None:
+def test_dispatches_in_flight_on_a_stopping_worker_are_counted() -> None:
     returned, lost = records_of(*RETURNED, *AGAIN), records_of(*LOST_IN_DEPLOY, *AGAIN)
     before = records_of((P, 0), (R, 10_000, "w"), (SUCCEEDED, 11_000))
     elsewhere = records_of((P, 0), (R, 10_000, "v"), (SUCCEEDED, 16_000))

@@ -54,7 +54,7 @@ async def test_the_leader_of_etcd_is_killed(cluster: Cluster, etcd: Etcd) -> Non
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd, cut: Cut) -> None:
+async def test_process_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd, cut: Cut) -> None:
     async with Cutter(HOST, etcd.ports[0][0]) as cutter:
         servers = cluster.servers.seen(etcd=f"http://{HOST}:{cutter.port}")
         scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)

@@ -79,7 +79,7 @@ async def test_the_broker_is_restarted(cluster: Cluster, kafka: Kafka) -> None:
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter, cut: Cut) -> None:
+async def test_process_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter, cut: Cut) -> None:
     servers = cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
     scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
     worker = cluster.work(servers=servers)

@@ -99,7 +99,7 @@ async def test_a_frozen_postgres_is_answered_with_503(cluster: Cluster, postgres
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres, cut: Cut) -> None:
+async def test_process_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres, cut: Cut) -> None:
     count = len(cluster.alive("scheduler"))
     async with Cutter(HOST, postgres.port) as cutter:
         servers = cluster.servers.seen(postgres=f"postgresql://postgres@{HOST}:{cutter.port}/noonday")

@@ -29,7 +29,7 @@ async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
         yield
 
 
-async def test_a_worn_out_worker_has_a_successor_and_finishes_what_it_runs(cluster: Cluster) -> None:
+async def test_worn_out_worker_has_a_successor_and_finishes_its_runs(cluster: Cluster) -> None:
     worker = cluster.work()
     await cluster.ready(worker)
     await cluster.known(worker)

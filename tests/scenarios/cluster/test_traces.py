@@ -99,7 +99,7 @@ async def cluster(folder: Path, receiver: Receiver, promptly: pytest.MonkeyPatch
         yield cluster
 
 
-async def test_one_story_leads_through_all_four_roles(cluster: Cluster, receiver: Receiver) -> None:
+async def test_one_trace_leads_through_all_four_roles(cluster: Cluster, receiver: Receiver) -> None:
     job = await _create(cluster, job_body("act"))
     execution = await _succeeded(cluster, job)
     await receiver.have(CALLER, create=1)
@@ -159,7 +159,7 @@ async def _jobs_locked(cluster: Cluster) -> AsyncIterator[Awaitable[None]]:
         await session.close()
 
 
-async def test_a_process_that_stops_sends_what_it_has(
+async def test_stopping_process_sends_its_remaining_spans(
     cluster: Cluster, receiver: Receiver, promptly: pytest.MonkeyPatch
 ) -> None:
     with promptly.context() as patch:
@@ -177,7 +177,7 @@ async def test_a_process_that_stops_sends_what_it_has(
     await receiver.have(trace, process=1)
 
 
-async def test_what_an_untraced_scheduler_hands_out_is_in_the_trace_of_its_execution(receiver: Receiver) -> None:
+async def test_dispatch_of_an_untraced_scheduler_is_in_the_trace_of_its_execution(receiver: Receiver) -> None:
     untraced = dispatch(trace=TRACEPARENT)
 
     async with _tracing(receiver) as tracing:
@@ -188,7 +188,7 @@ async def test_what_an_untraced_scheduler_hands_out_is_in_the_trace_of_its_execu
     assert receiver.of(trace)[0].links == [(CALLER, CALLING)]
 
 
-async def test_what_a_program_creates_is_below_what_it_is_doing(receiver: Receiver) -> None:
+async def test_span_of_a_creation_is_a_child_of_the_callers_span(receiver: Receiver) -> None:
     async with _tracing(receiver) as tracing:
         with tracing.creating(1, f"00-{'c' * 32}-{CALLING}-01"), tracing.creating(1, None):
             pass
@@ -198,7 +198,7 @@ async def test_what_a_program_creates_is_below_what_it_is_doing(receiver: Receiv
     assert [doing.parent, created.parent] == [CALLING, doing.id]
 
 
-async def test_a_refused_creation_says_why_but_not_what_was_in_it(cluster: Cluster, receiver: Receiver) -> None:
+async def test_span_of_a_refused_creation_has_the_error_but_no_payload(cluster: Cluster, receiver: Receiver) -> None:
     with pytest.raises(AssertionError, match="secret"):
         await _create(cluster, job_body("act", timezone="secret"), f"00-{'d' * 32}-{CALLING}-01")
 

@@ -62,7 +62,7 @@ async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(clust
         assert f"[{State.FAILED_WORKER_LOST.value}," in transitions, transitions
 
 
-async def test_what_waits_for_a_full_worker_is_done_by_another_and_once(cluster: Cluster) -> None:
+async def test_work_of_a_full_worker_is_done_once_by_another(cluster: Cluster) -> None:
     full = cluster.work(concurrency=2)
     await cluster.known(full)
     release = cluster.new_hold()

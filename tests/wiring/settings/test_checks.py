@@ -71,7 +71,7 @@ def test_settings_made_by_hand_can_be_checked_too() -> None:
         check(Settings(host="0.0.0.0"))
 
 
-def test_what_is_no_network_is_refused() -> None:
+def test_invalid_network_is_refused() -> None:
     with pytest.raises(BadSettings, match=r"webhooks\.allow_networks: .*'localhost'"):
         load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "localhost"})
 
@@ -100,7 +100,7 @@ def test_email_that_cannot_work_is_refused(flags: dict[str, Any], message: str) 
     assert message in complaint(flags)
 
 
-def test_limits_that_do_not_fit_into_a_kafka_message_are_refused_with_what_would_be_needed() -> None:
+def test_limits_that_do_not_fit_into_a_kafka_message_are_refused_with_the_needed_size() -> None:
     message = complaint({"kafka.servers": "127.0.0.1:9092", "limits.payload_bytes": 2_000_000})
     assert "kafka.message_bytes is 1048576, but a dispatch within the configured limits may need 2131" in message
     assert "lower limits.payload_bytes or limits.progress_bytes" in message

@@ -31,7 +31,7 @@ def toml_line(key: str, value: Any) -> str:
     return f"{'[' + section[0] + ']' if section else ''}\n{name} = {json.dumps(value)}\n"
 
 
-def test_without_any_wish_the_defaults_hold() -> None:
+def test_defaults_apply_without_any_setting() -> None:
     loaded = load()
     assert loaded == Settings()
     assert (loaded.data, loaded.host, loaded.port) == ("noonday.db", "127.0.0.1", 8080)
@@ -163,7 +163,7 @@ def test_a_name_like_no_other_gets_no_guess() -> None:
         ("data = ''", "data is '' (file {path}): must be text, not empty"),
     ],
 )
-def test_a_wrong_value_in_the_file_says_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:
+def test_wrong_value_in_the_file_is_refused_with_the_allowed_range(tmp_path: Path, text: str, expected: str) -> None:
     path = file_with(tmp_path, text)
     assert complaint(toml=path) == expected.format(path=path)
 
@@ -183,11 +183,13 @@ def test_a_wrong_value_in_the_file_says_what_is_allowed(tmp_path: Path, text: st
         ("NOONDAY_AUTH_SECRET", "short", "auth.secret is (hidden) ({}): must be text of at least 32 characters"),
     ],
 )
-def test_a_wrong_value_in_the_environment_says_what_is_allowed(variable: str, value: str, expected: str) -> None:
+def test_wrong_value_in_the_environment_is_refused_with_the_allowed_range(
+    variable: str, value: str, expected: str
+) -> None:
     assert complaint(env={variable: value}) == expected.format(f"environment variable {variable}")
 
 
-def test_everything_wrong_is_told_at_once_and_can_be_read_by_a_program() -> None:
+def test_every_flaw_is_reported_at_once_and_in_machine_readable_form() -> None:
     with pytest.raises(BadSettings) as caught:
         load({"prot": 1}, {"NOONDAY_PORT": "x", "NOONDAY_AUTH_SECRET": "short"})
     flaws = caught.value.context["flaws"]
