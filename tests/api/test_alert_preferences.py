@@ -15,7 +15,7 @@ _keys = count(1)
 
 
 async def ask(client: Client, method: str, path: str = PLACE, body: Any = None, key: str | None = None) -> Response:
-    """With a key of its own, unless told otherwise."""
+    """Send a request with a key of its own by default."""
     return await client.call(method, path, body, idempotency_key=key or f"own-{next(_keys)}")
 
 

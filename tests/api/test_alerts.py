@@ -21,7 +21,7 @@ async def ask(client: Client, path: str, body: Any = None, key: str | None = Non
 
 
 async def raise_one(backstage: Backstage, about: str = "", **fields: Any) -> str:
-    """The id of the job that it is about."""
+    """Raise an alert. Returns the id of its job."""
     name = about or job().id
     given = {
         "kind": AlertKind.FAILED,

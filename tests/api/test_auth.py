@@ -66,7 +66,7 @@ async def refusal(authenticator: TokenAuthenticator, header: str | None) -> str:
     return caught.value.detail
 
 
-# A caller and what it may do
+# Callers and their scopes
 
 
 @pytest.mark.parametrize(

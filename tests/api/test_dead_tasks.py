@@ -1,4 +1,4 @@
-"""Dead letters in the words of tasks."""
+"""Dead letters in the terms of tasks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Payloads that are nested deeply, and those that were stored before that was bounded."""
+"""Payloads that are nested deeply, and those that were stored before the depth was limited."""
 
 from typing import Any
 

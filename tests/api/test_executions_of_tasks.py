@@ -1,4 +1,4 @@
-"""Calls of all tasks, and calls that are made once more."""
+"""Calls of all tasks, and calls that are resent."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ async def calls(client: Client, query: str = "") -> list[dict[str, Any]]:
 
 
 async def minutes(client: Client, crank: Crank, *outcomes: Outcome, **fields: Any) -> tuple[str, list[Dispatch]]:
-    """A task that is called every minute, with what came of it."""
+    """Create a task that is called every minute, and end its calls with these outcomes."""
     path = await made(client, daily(cron_expression="* * * * *", **fields))
     dispatches = []
     for minute, outcome in enumerate(outcomes, 1):
@@ -99,7 +99,7 @@ async def test_a_filter_that_cannot_be_is_refused_by_name(client: Client, query:
     assert (response.status, response.flaw["pointer"]) == (422, pointer)
 
 
-# One once more
+# Resending one
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED])
@@ -172,7 +172,7 @@ async def test_sending_again_is_written_down(client: Client, crank: Crank):
     assert (entry["action"], entry["subject"]) == ("execution.resend", "somebody")
 
 
-# Many once more
+# Resending many
 
 
 async def test_calls_of_several_tasks_are_made_once_more(client: Client, crank: Crank, backstage: Backstage):

@@ -1,4 +1,4 @@
-"""What a request for fire times may cost."""
+"""The cost of a request for fire times is limited."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
@@ -16,7 +16,7 @@ RARE = {"schedule": "30 2 29 2 */7", "timezone": "Europe/Berlin"}
 
 
 class Steps(Aside):
-    """Allows so many steps."""
+    """A budget of so many steps."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -1,4 +1,4 @@
-"""What a tenant's settings do to what it sends."""
+"""The effects of a tenant's settings on its requests."""
 
 from typing import Any
 

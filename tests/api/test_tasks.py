@@ -39,12 +39,12 @@ def once(**fields: Any) -> dict[str, Any]:
 
 
 async def ask(client: Client, method: str, path: str, body: Any = None, key: str | None = None) -> Response:
-    """With a key of its own, unless told otherwise."""
+    """Send a request with a key of its own by default."""
     return await client.call(method, path, body, idempotency_key=key or f"own-{next(_keys)}")
 
 
 async def made(client: Client, body: dict[str, Any]) -> str:
-    """Where the task is read."""
+    """Create a task, and return its path."""
     response = await ask(client, "POST", "/v1/tasks", body)
     assert response.status == 201, response.json
     return response.headers["location"]
@@ -66,7 +66,7 @@ async def crank(backstage: Backstage) -> Crank:
 
 
 async def fire(crank: Crank) -> Dispatch:
-    """What is due a minute after noon."""
+    """Fire executions that are due a minute after noon."""
     return await crank.fire_one(at_ms=NOON_MS + MINUTE)
 
 
@@ -177,7 +177,7 @@ async def test_secret_headers_are_not_shown(client: Client):
     assert (await patched(client, path, name="x")).json["payload"]["headers"] == shown
 
 
-# Doing a thing once
+# Idempotency
 
 
 async def test_tasks_with_the_same_ordering_key_are_called_one_after_the_other(client: Client, crank: Crank):
@@ -434,7 +434,7 @@ async def test_changes_that_meet_each_other_are_all_made(client: Client):
     assert {name: shown[name] for one in changes for name in one} == {k: v for one in changes for k, v in one.items()}
 
 
-# What is not there
+# Unknown tasks
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE", "executions"])

@@ -1,4 +1,4 @@
-"""`python -m bench`, on works so small that their speed says nothing."""
+"""`python -m bench`, with works so small that their speed means nothing."""
 
 import json
 import os
@@ -163,12 +163,12 @@ def test_exit_code_reports_a_failed_benchmark(wrong: str) -> None:
 
 @pytest.fixture
 def servers() -> None:
-    """They answer, or the test fails and says how to start them."""
+    """The servers. If one does not answer, the test fails and names the start command."""
     postgres_url(), redis_url(), kafka_servers(), etcd_urls()
 
 
 def bench(directory: Path, *arguments: str) -> dict[str, Any]:
-    """The document of a work in which nothing went wrong, and which left nothing behind."""
+    """Run a work. Returns its document, after checks that nothing went wrong and nothing was left behind."""
     ended = run(directory, *arguments, "--json")
     assert ended.returncode == 0, ended.stderr
     document: dict[str, Any] = json.loads(ended.stdout)

@@ -1,4 +1,4 @@
-"""What was seen, compared with what was asked for."""
+"""Comparison of the observed runs with the requested ones."""
 
 from bench.figures import (
     Figures,

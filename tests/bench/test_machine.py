@@ -1,4 +1,4 @@
-"""What processes used, and whose a port is."""
+"""The CPU time of processes, and the owners of ports."""
 
 import os
 import signal

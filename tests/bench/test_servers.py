@@ -1,4 +1,4 @@
-"""Where the servers of a cluster are."""
+"""The addresses of the servers of a cluster."""
 
 import socket
 from collections.abc import Iterator

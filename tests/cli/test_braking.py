@@ -1,4 +1,4 @@
-"""When a replay stops, and how fast it is."""
+"""The brake of a replay, and its rate."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`noonday doctor` where a cluster is configured, on real servers, on wrong ones and on none."""
+"""`noonday doctor` with a configured cluster: on real servers, on wrong ones and on none."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ PASSWORD = "hush-hush-hush"
 
 @pytest.fixture
 def environment() -> Iterator[Environment]:
-    """A cluster that nobody else has, on the servers that all tests share. Nothing has been prepared for it yet."""
+    """The settings of a new cluster on the servers that all tests share. Nothing has been prepared for it yet."""
     name = f"test-{uuid4().hex[:12]}"
     environment = {
         "NOONDAY_POSTGRES_URL": postgres_url(),

@@ -15,7 +15,7 @@ from noonday.model.view import HandlerView, PoolSettings, PoolView
 
 
 def leaves(kind: Any, path: str = "") -> Iterator[str]:
-    """The places of all values in a struct, as the wire has them."""
+    """The pointers of all values in a struct, with wire names."""
     for field in msgspec.structs.fields(kind):
         inner = _struct_in(field.type)
         place = f"{path}{field.encode_name}"
@@ -41,7 +41,7 @@ def test_every_flag_of_create_has_its_field_in_a_job() -> None:
 
 
 def flags(**given: str) -> dict[str, Any]:
-    """As click makes them of the words on a command line."""
+    """The flags that click makes of a command line."""
     words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
     assert isinstance(create, click.Command)
     context = create.make_context("create", words)

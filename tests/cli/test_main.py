@@ -72,7 +72,7 @@ def test_help_explains_the_exit_codes(run: Run) -> None:
 def test_a_wrong_command_names_the_nearest(run: Run, words: list[str], meant: str) -> None:
     result = run(*words)
     assert result.exit_code == exits.USAGE
-    # Click calls the program by the name it was started with, which here is that of the function.
+    # Click uses the name by which the program was started, which here is that of the function.
     assert f"did you mean `{meant.replace('noonday', 'main', 1)}`?" in result.stderr
 
 

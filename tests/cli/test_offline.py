@@ -1,4 +1,4 @@
-"""Commands that look at files only: tokens, keys, settings."""
+"""Commands that read files only: tokens, keys, settings."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands that talk to a server."""
+"""Commands that need a server."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def create(ask_json: Answer, name: str, *flags: str, handler: str = "demo.echo")
 
 
 def ended(ask_json: Answer, job: str) -> Any:
-    """The latest execution of a job, once it has come to rest."""
+    """Wait for the latest execution of a job to end, and return it."""
 
     def look() -> Any:
         executions = ask_json("job", "executions", job, "--json")["executions"]
@@ -247,7 +247,7 @@ def test_why_shows_occurrences_that_a_pause_skipped(ask_json: Answer, ask: Run, 
     ask_json("job", "resume", name, "--json")
     listed = ask_json("job", "occurrences", name, "--from", "-1m", "--to", "now", "--json")["occurrences"]
     ask_json("job", "cancel", name, "--json")
-    # On a slow machine it fired before it could be paused.
+    # On a slow machine the job fired before it could be paused.
     missed = next(one for one in listed if one["outcome"] != "FIRED")
     assert missed["outcome"] == "PAUSED"
     output = ask("why", name, "--at", missed["scheduledAt"]).stdout
@@ -371,7 +371,7 @@ def test_audit_log_names_the_subject_and_the_action(ask_json: Answer, ask: Run, 
     assert "job.pause" in ask("audit", "--target", job).stdout
 
 
-# Who asks
+# Callers
 
 
 def test_a_token_given_is_used_instead_of_one_of_its_own(ask: Run, name: str) -> None:

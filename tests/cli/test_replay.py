@@ -65,7 +65,7 @@ async def publish(options: KafkaOptions, keys: str, *dispatches: Dispatch) -> No
 
 
 async def _can_be_read(options: KafkaOptions, keys: str, pool: str) -> bool:
-    """A topic that was made a moment ago may have no leader that knows of it."""
+    """Check that a topic can be read: a new topic may have no leader yet."""
     try:
         return await count(options, Keyring.from_env_value(keys), pool, 0, 2**60) > 0
     except BusUnavailable:

@@ -1,4 +1,4 @@
-"""Calls that are made once more, with a server that may call this machine and somebody who is called, and mended."""
+"""Resent calls, with a server that may call this machine, and a receiver that fails until it is mended."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +24,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 class Mendable(ThreadingHTTPServer):
-    """Refuses every call until it is mended. An endpoint of its own, so that a test finds its own calls."""
+    """A receiver that refuses every call until it is mended.
+
+    Each test has an endpoint of its own, so that it finds its own calls.
+    """
 
     request_queue_size = 100
 
@@ -68,7 +71,7 @@ def receiver() -> Iterator[Mendable]:
 
 
 def fail(ask_json: Answer, receiver: Mendable, name: str, count: int) -> None:
-    """So many tasks, each of which is called once and given up."""
+    """Create so many tasks, each of which is called once and becomes a dead letter."""
     for number in range(count):
         create(ask_json, f"{name}-{number}", f"{receiver.url}/{number}")
     eventually(lambda: len(dead(ask_json, receiver)) == count)

@@ -1,4 +1,4 @@
-"""`noonday task` and `noonday secret`, with a server that may call this machine and somebody who is called."""
+"""`noonday task` and `noonday secret`, with a server that may call this machine, and a receiver."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 class Receiving(ThreadingHTTPServer):
-    """Answers with the status that is the path, and remembers the headers of what it was asked."""
+    """A receiver that answers with the status in the path, and keeps the headers of its requests."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
@@ -76,7 +76,7 @@ def create(ask_json: Answer, name: str, url: str, *flags: str) -> Any:
 
 
 def ended(ask_json: Answer, task: str) -> Any:
-    """The task, once nothing of it is to come."""
+    """Wait until a task has ended, and return it."""
 
     def look() -> Any:
         shown = ask_json("task", "show", task, "--json")

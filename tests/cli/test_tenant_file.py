@@ -1,4 +1,4 @@
-"""`noonday tenant apply`, and what people are told when a quota is full."""
+"""`noonday tenant apply`, and the refusal of a full quota."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`noonday up` from outside: what it prints, what it refuses, how it ends."""
+"""`noonday up` from outside: its output, its refusals, its end."""
 
 import json
 import os
@@ -32,7 +32,7 @@ JWT = re.compile(r"eyJ[\w-]+[.][\w-]+[.][\w-]+")
 
 
 def started(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """One that is expected to end by itself."""
+    """Run a server that is expected to end by itself."""
     return subprocess.run(
         [sys.executable, "-m", "noonday", "up", *words],
         cwd=folder,
@@ -45,7 +45,7 @@ def started(folder: Path, *words: str, **environ: str) -> subprocess.CompletedPr
 
 
 def token_of(up: Up) -> str:
-    """What `noonday token` prints beside the data file."""
+    """The output of `noonday token` with the data file of the server."""
     made = CliRunner().invoke(main, ["token"], env=up.environ)
     assert made.exit_code == 0
     return made.stdout.strip()
@@ -187,9 +187,9 @@ def test_an_engine_that_fails_ends_the_process_with_its_reason(tmp_path: Path) -
     with Up(tmp_path, "--port", "0") as up:
         token = token_of(up)
         with closing(sqlite3.connect(up.data)) as conn, conn:
-            # As if another instance recorded by now: the one that did must stop.
+            # As if another instance recorded by now: the former recorder must stop.
             conn.execute("UPDATE checkpoints SET generation = 'another'")
-        # It may have stopped by itself before it is asked for anything.
+        # The process may have stopped by itself before the request.
         with suppress(ServerUnreachable), SyncClient(up.url, token) as client:
             client.create(type="ONE_TIME", target={"pool": "demo", "handler": "demo.echo"})
         code, _, err = up.end()

@@ -1,4 +1,4 @@
-"""What `noonday why` says of an occurrence that is due."""
+"""The explanation of a due occurrence by `noonday why`."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,7 +9,7 @@ from noonday.cli.instants import now
 from noonday.cli.why import OUTCOMES
 from noonday.model.view import OccurrenceView
 
-CAP = "tenant 'acme' has 2 of at most 2 executions handed out"
+CAP = "tenant 'acme' has 2 of at most 2 executions dispatched"
 
 
 def due(**fields: Any) -> str:
@@ -52,4 +52,4 @@ def test_expected_start_in_the_past_is_shown_as_any_moment() -> None:
 
 
 def test_control_characters_of_reasons_are_not_printed() -> None:
-    assert "\x1b" not in due(reason="concurrency key '\x1b[2J' has 1 of at most 1 executions handed out")
+    assert "\x1b" not in due(reason="concurrency key '\x1b[2J' has 1 of at most 1 executions dispatched")

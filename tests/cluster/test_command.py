@@ -1,4 +1,4 @@
-"""What `scripts/cluster` says and does, as somebody who types it sees it."""
+"""The output and the effects of `scripts/cluster`, as its user sees them."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def some_ports() -> int:
-    """The first of as many free ones in a row as there are processes."""
+    """The first of as many free ports in a row as there are processes."""
     while True:
         first = random.choice(RANGE)
         if all(is_free(first + index) for index in range(len(ROLES))):
@@ -73,7 +73,7 @@ def test_stopping_a_cluster_that_does_not_run_is_no_error(tmp_path: Path) -> Non
 
 @dataclass(frozen=True)
 class Cluster:
-    """One that was started in the background."""
+    """A cluster that was started in the background."""
 
     folder: Path
     name: str
@@ -103,7 +103,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def forget(name: str) -> None:
-    """Everything that it left on the servers that all tests share."""
+    """Delete everything of the cluster on the servers that all tests share."""
     with psycopg.connect(postgres_url(), autocommit=True) as session:
         session.execute(f"DROP SCHEMA IF EXISTS {name.replace('-', '_')} CASCADE")  # type: ignore[arg-type]
     with redis.from_url(redis_url()) as client:
@@ -114,7 +114,7 @@ def forget(name: str) -> None:
 
 @pytest.mark.slow
 def test_whole_cluster_runs_a_job_restarts_dead_processes_and_stops(cluster: Cluster) -> None:
-    # One test, for a cluster takes its time to start.
+    # One test, because a cluster starts slowly.
     assert all(cluster.url("/metrics", process) in cluster.greeting for process in range(len(ROLES)))
     assert_nobody_else_reads(cluster.folder)
 
@@ -140,7 +140,7 @@ def assert_nobody_else_reads(folder: Path) -> None:
 
 
 def assert_job_succeeds(cluster: Cluster) -> None:
-    """Created by the line that is shown to be copied; asked about at the other API, with the token for the shell."""
+    """Create a job with the printed example command, and query it at the other API with the token for the shell."""
     (line,) = [line for line in cluster.greeting.splitlines() if line.startswith("curl ")]
     output = subprocess.run(shlex.split(line), capture_output=True, check=True, text=True).stdout
     assert "jobId" in output, output

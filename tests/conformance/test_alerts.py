@@ -309,7 +309,7 @@ async def test_recoveries_are_looked_for_page_by_page(crank: Crank, alerts: Aler
     assert await alerts.recover(mark or "", 2, NOW_MS + HOUR) == (None, 1)
 
 
-# What did not happen
+# Missing occurrences
 
 
 async def test_rows_that_are_due_come_in_order_with_their_job(crank: Crank, alerts: Alerts) -> None:

@@ -57,7 +57,7 @@ async def test_when_its_time_is_over_one_goes_and_the_others_wait(breakers: Brea
     await breakers.add_counts({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
     assert await breakers.add_counts({X: CallCounts(5, 5)}, over) == {X: PROBE}, (
-        "late news of calls made before change nothing"
+        "late counts of earlier calls change nothing"
     )
     assert await breakers.ask(X, over) == PROBE
     assert await breakers.ask(X, over + 1) == PROBE_MS - 1

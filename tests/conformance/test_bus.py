@@ -26,7 +26,7 @@ async def joined(bus: Bus, worker: WorkerId = WORKER, concurrency: int = 10) -> 
 
 
 async def take(bus: Bus, count: int, worker: WorkerId = WORKER, room: int = 100) -> list[Dispatch]:
-    """Take until there are so many."""
+    """Take until there are `count` dispatches."""
     taken: list[Dispatch] = []
     async with asyncio.timeout(PATIENCE_SEC):
         while len(taken) < count:
@@ -35,7 +35,7 @@ async def take(bus: Bus, count: int, worker: WorkerId = WORKER, room: int = 100)
 
 
 async def both_at_work(bus: Bus) -> None:
-    """Two workers have joined, and each gets its share of the work. Nothing of what showed it is left on the bus."""
+    """Let two workers join, and wait until each gets its share. No dispatch of this check is left on the bus."""
     await joined(bus)
     await joined(bus, OTHER)
     left: set[ExecutionId] = set()
@@ -62,7 +62,7 @@ async def both_at_work(bus: Bus) -> None:
 
 
 async def credit_of(bus: Bus) -> int:
-    """Of the pool, once it is known."""
+    """The credit of the pool, as soon as it is known."""
     return (await eventually(lambda: known(bus), PATIENCE_SEC))[0]
 
 
@@ -72,7 +72,7 @@ async def known(bus: Bus) -> tuple[int, ...]:
 
 
 async def read(bus: Bus, partition: int, offset: int, count: int) -> list[LogEntry]:
-    """Read from an offset on until there are so many."""
+    """Read from an offset until there are `count` entries."""
     entries: list[LogEntry] = []
     async with asyncio.timeout(PATIENCE_SEC):
         while len(entries) < count:
@@ -309,7 +309,7 @@ async def test_reports_are_read_unchanged_and_in_order(bus: Bus) -> None:
 
 
 async def test_a_durable_report_returns_when_the_entries_outlive_the_process(bus: Bus) -> None:
-    """At once where a server keeps them, else when somebody has applied them and reads on."""
+    """A server keeps the entries at once; other drivers return when a recorder has applied them and reads on."""
     partition = await joined(bus)
     reporting = asyncio.create_task(bus.report_durably(partition, ENTRIES))
     offset = 0
@@ -325,7 +325,7 @@ async def test_a_durable_report_returns_when_the_entries_outlive_the_process(bus
 
 
 async def test_reports_since_an_instant_can_be_read_again_if_the_bus_keeps_them(bus: Bus) -> None:
-    """Where it is not kept, nothing is found. A broker goes by the real clock."""
+    """A bus that does not keep them finds nothing. A broker uses the real clock."""
     partition = await joined(bus)
     await bus.report(partition, ENTRIES)
     assert await read(bus, partition, 0, 5) == ENTRIES
@@ -402,7 +402,7 @@ async def test_entries_of_a_batch_are_those_of_its_offsets(bus: Bus) -> None:
 
 
 async def test_offset_plus_a_count_of_entries_skips_no_entry(bus: Bus) -> None:
-    """A recorder that halves a batch takes the offset of its second half to be that of the first and so many more."""
+    """A recorder that halves a batch computes the offset of the second half from the offset and the length of the first."""
     partition = await joined(bus)
     for begin, end in ((0, 2), (2, 3), (3, 5)):
         await bus.report(partition, ENTRIES[begin:end])
@@ -463,7 +463,7 @@ async def test_dead_letter_entries_do_not_stop_the_log(bus: Bus) -> None:
 
 
 def in_another_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
-    """Run on a loop of its own in a thread of its own."""
+    """Run on a separate loop in a separate thread."""
     return asyncio.to_thread(lambda: asyncio.run(work()))
 
 
@@ -484,7 +484,7 @@ async def test_two_loops_in_two_threads_lose_and_repeat_nothing(bus: Bus) -> Non
     stop = threading.Event()
 
     async def work() -> int:
-        """Takes, and reports each dispatch it took."""
+        """Take dispatches, and report each."""
         count = 0
         while not (stop.is_set() and count == len(sent)):
             taken = await bus.take(WORKER, {POOL: 64}, 0)

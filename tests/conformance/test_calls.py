@@ -37,7 +37,7 @@ def recurring(**fields: Any) -> JobSpec:
 
 
 async def run_all(crank: Crank, outcome: Outcome = Outcome.SUCCEEDED, message: str = "boom") -> list[ExecutionId]:
-    """Everything that is due, to its end."""
+    """Fire and settle everything that is due."""
     dispatches = (await crank.fire()).dispatches
     bad = failure(message) if outcome is Outcome.FAILED else None
     await crank.settle(*(report(each, outcome, failure=bad) for each in dispatches))
@@ -45,7 +45,7 @@ async def run_all(crank: Crank, outcome: Outcome = Outcome.SUCCEEDED, message: s
 
 
 async def run_for(crank: Crank, minutes: int, outcome: Outcome = Outcome.SUCCEEDED) -> list[ExecutionId]:
-    """What is due minute by minute, oldest first."""
+    """Fire and settle due executions minute by minute, oldest first."""
     ran = []
     for minute in range(minutes):
         crank.now_ms = NOW_MS + minute * MINUTE
@@ -72,7 +72,7 @@ def again(execution: Execution, name: str, **fields: Any) -> Resend:
 
 
 async def run_again(crank: Crank, of: Job, *wanted: Resend) -> list[Execution]:
-    """The new ones, oldest first."""
+    """Create the resent executions, and return them, oldest first."""
     new = [each.new for each in wanted]
     applied = await crank.change(of, lambda before: edits.run_again(before, wanted, crank.now_ms, audit()), show=new)
     return [row for row in applied.after.executions if row.id in new]
@@ -171,7 +171,7 @@ async def test_call_shows_the_resolution_of_its_dead_letter(crank: Crank, query_
     assert (letter.archived, letter.resolved_ms) == (True, crank.now_ms)
 
 
-# What a job said
+# Definitions
 
 
 async def test_definition_of_a_job_is_read_at_its_revision(crank: Crank, query_store: QueryStore) -> None:
@@ -291,7 +291,7 @@ async def test_a_call_in_order_waits_until_the_attempts_of_the_one_before_are_ov
     task = job(to_job_spec(wanted, NOW_MS))
     await crank.add(task)
     made: list[tuple[int, int]] = []
-    """(minute it is for, attempt), in the order of the calls."""
+    """(minute of the occurrence, attempt), in the order of the calls."""
     for _ in range(60):
         for dispatch in (await crank.fire()).dispatches:
             minute = (dispatch.nominal_ms - NOW_MS) // MINUTE

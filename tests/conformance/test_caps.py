@@ -1,4 +1,4 @@
-"""How many executions a tenant, a pool, or a tenant in a pool may have handed out at once."""
+"""Caps on the number of executions that a tenant, a pool, or a tenant in a pool has dispatched at the same time."""
 
 import asyncio
 from collections import Counter
@@ -227,7 +227,7 @@ async def test_an_occurrence_that_has_an_execution_takes_no_slot(crank: Crank) -
 
 
 class RandomHistory:
-    """Jobs of two tenants in two pools, with caps on everything, and workers to whom anything may happen."""
+    """Random histories of jobs of two tenants in two pools, with caps on everything."""
 
     CAPS: ClassVar[dict[SlotKey, int]] = {
         (TENANT, OF_TENANT): 5,

@@ -216,7 +216,7 @@ async def test_only_tasks_halted_for_a_reason_are_resumed_for_it(endpoints: Endp
 async def test_unused_endpoints_are_pruned_unless_they_have_settings(endpoints: Endpoints) -> None:
     await endpoints.note_calls([THERE, OF_OTHERS], {}, NOW_MS)
     await endpoints.put(ELSEWHERE, EndpointSettings(), NOW_MS, audit())
-    await endpoints.disable(OF_OTHERS, "as was wished", NOW_MS, audit())
+    await endpoints.disable(OF_OTHERS, "as requested", NOW_MS, audit())
     assert await endpoints.forget(NOW_MS - 1, 9) == 0
     assert await endpoints.forget(NOW_MS, 9) == 1
     assert await endpoints.find(THERE) is None

@@ -101,7 +101,7 @@ async def test_the_answer_is_kept_with_the_secret(endpoints: Endpoints, jobs: Jo
     assert await jobs.find_receipt(TENANT, "key") == receipt
 
 
-# Accounts
+# Attempt records
 
 
 async def test_attempt_records_are_listed_once_and_in_order(crank: Crank, executions: Executions) -> None:

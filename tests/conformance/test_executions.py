@@ -50,7 +50,7 @@ PLAIN = spec(retry_policy=AT_ONCE)
 WATCHED = spec(retry_policy=AT_ONCE, overlap=Overlap.BUFFER_ALL)
 KEYED = spec(retry_policy=AT_ONCE, concurrency=Concurrency("db", 1))
 each_kind = pytest.mark.parametrize("kind", [PLAIN, WATCHED, KEYED], ids=["plain", "overlap", "key"])
-"""A driver may settle what nobody waits on in another way than the rest."""
+"""A driver may settle simple executions in another way than those that others wait for."""
 
 
 async def fired(crank: Crank, of: JobSpec = PLAIN) -> Dispatch:
@@ -106,7 +106,7 @@ async def test_a_batch_cannot_be_applied_twice(crank: Crank) -> None:
     assert await crank.look(dispatch) == before
 
 
-# The fence
+# Fencing
 
 
 @each_kind
@@ -324,7 +324,7 @@ async def test_return_without_a_failure_costs_no_attempt(
 
 
 async def come_back_often(crank: Crank, times: int, outcome: Outcome = Outcome.SNOOZED) -> Dispatch:
-    """A dispatch of an execution that came back so many times, each a second after it was handed out."""
+    """Return a dispatch of an execution that was returned so many times, each a second after its dispatch."""
     dispatch = await fired(crank)
     for _ in range(times):
         back = report(dispatch, outcome, ended_ms=crank.now_ms + SECOND, snooze_ms=SECOND)
@@ -338,7 +338,10 @@ async def come_back_often(crank: Crank, times: int, outcome: Outcome = Outcome.S
 async def test_transitions_of_one_that_comes_back_very_often_are_bounded(
     crank: Crank, outcome: Outcome, reported: bool
 ) -> None:
-    """The first ones are kept, and its end; together they are a legal path, whether or not its start was reported."""
+    """The first transitions and the last ones are kept.
+
+    Together they are a legal path, whether or not the start was reported.
+    """
     dispatch = await come_back_often(crank, KEPT_DISPATCHES + 20)
     found = await crank.look(dispatch)
     assert found.dispatch == KEPT_DISPATCHES + 21
@@ -426,11 +429,11 @@ async def test_any_bytes_of_a_result_are_kept(crank: Crank, ciphertext: bytes) -
     assert (found.result, found.progress) == (ciphertext, ciphertext)
 
 
-# Who says how often
+# Retry policies
 
 
 async def wait_after_failure(crank: Crank, wanted: JobSpec) -> int:
-    """How long a failed execution waits for its second attempt; -1 if there is none."""
+    """Return how many ms a failed execution waits for its second attempt; -1 if there is none."""
     dispatch = await fired(crank, wanted)
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     found = await crank.look(dispatch)
@@ -472,7 +475,7 @@ async def test_execution_keeps_the_retry_policy_of_its_fire(crank: Crank) -> Non
     assert (await crank.look(dispatch)).state is State.DEAD
 
 
-# Wishes
+# Revocations
 
 
 async def revoked(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edit: object) -> None:
@@ -661,7 +664,7 @@ async def test_returned_run_adds_to_the_runs_that_are_left(crank: Crank) -> None
     await crank.settle(report(dispatch, Outcome.REVOKED))
     assert await crank.fire_row(one) == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND, 3)
     crank.now_ms = NOW_MS + 30 * SECOND
-    # A plan that was made by what was left before is not carried out: it would forget the run that came back.
+    # A plan made from the former number of runs is not carried out: it would lose the run that came back.
     stale = await crank.store.firing.fire(crank.owner, planned, crank.now_ms)
     assert (stale.dispatches, stale.entries) == ((), (entry,))
     await crank.fire_one()
@@ -730,7 +733,7 @@ async def test_revocations_name_dispatched_and_running_executions(crank: Crank, 
 
 
 async def test_revocations_name_executions_that_ended_a_moment_ago(crank: Crank, executions: Executions) -> None:
-    """A second delivery of it may still be on its way."""
+    """A second delivery of it may still be in flight."""
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -742,11 +745,11 @@ async def test_revocations_name_executions_that_ended_a_moment_ago(crank: Crank,
     assert await executions.revocations(POOL, NOW_MS + MINUTE) == []
 
 
-# Overlap: whoever closes the last open one
+# Overlap: release by the settlement that closes the last open execution
 
 
 async def buffered(crank: Crank) -> tuple[Job, Dispatch]:
-    """A job with one execution handed out and one that waits for it."""
+    """A job with one dispatched execution and one that waits for it."""
     one = job(every(overlap=Overlap.BUFFER_ONE, retry_policy=NO_RETRY, end_at=instant(NOW_MS + MINUTE)))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -923,7 +926,7 @@ async def test_a_lost_worker_gives_its_slots_back(crank: Crank, executions: Exec
     assert len((await crank.fire(at_ms=NOW_MS + MINUTE)).dispatches) == 1
 
 
-# A log that lost its memory
+# Lost logs
 
 
 @pytest.mark.also_threaded
@@ -1089,7 +1092,7 @@ async def test_tenant_may_keep_ended_executions_for_less_time_than_others(
     policy = msgspec.structs.replace(KEEP, tenants={BIG: HOUR})
     ended_ms = NOW_MS + SECOND
     assert await executions.prune(policy, ended_ms + HOUR, 100) == 0
-    # The job that ended goes with its execution.
+    # The ended job is pruned with its execution.
     assert await executions.prune(policy, ended_ms + HOUR + 1, 100) == 2
     assert [await crank.states_of(one) for one in jobs.values()] == [[STATE_OF[outcome]], []]
 
@@ -1184,12 +1187,12 @@ async def test_workers_that_left_are_forgotten_in_time(
     assert [w.id for w in await workload.list_workers()] == ["w-2"]
 
 
-# Every path
+# All paths
 
 
 @each_kind
 async def test_any_two_reports_form_a_legal_path(crank: Crank, kind: JobSpec) -> None:
-    """Each outcome after each other one, wherever the execution is by then."""
+    """Each outcome after each other one, in whatever state the execution is by then."""
     for first in Outcome:
         for second in Outcome:
             dispatch = await fired(crank, kind)
@@ -1205,7 +1208,7 @@ async def test_any_two_reports_form_a_legal_path(crank: Crank, kind: JobSpec) ->
 
 
 async def clear(crank: Crank, found: Execution) -> None:
-    """End what is left, so that the next one finds its slot free."""
+    """End the remaining executions, so that the next one finds its slot free."""
     if found.fired_ms is None and found.state is State.PENDING:
         (held,) = (await crank.fire(at_ms=crank.now_ms + 10 * SECOND)).dispatches
     elif found.state in (State.PENDING, State.RUNNING):

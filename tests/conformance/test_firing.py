@@ -106,7 +106,7 @@ async def test_dispatch_of_an_old_epoch_stays_valid(crank: Crank) -> None:
     assert await crank.states_of(one) == ["SUCCEEDED"]
 
 
-# One fire
+# Single fires
 
 
 @pytest.mark.also_threaded
@@ -338,11 +338,11 @@ async def test_all_missed_occurrences_fire_in_turns_that_leave_none_out(crank: C
     assert nominal == list(range(NOW_MS, NOW_MS + 4 * HOUR + 1, MINUTE))
 
 
-# Executions that are handed out again
+# Repeated dispatches
 
 
 async def failed_once(crank: Crank, wanted: object = None) -> Dispatch:
-    """Fires a job whose only dispatch fails, and answers that."""
+    """Fire a job whose only dispatch fails, and return that dispatch."""
     await crank.add(wanted or job())  # type: ignore[arg-type]
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure(), progress=b"half"))
@@ -387,7 +387,7 @@ async def test_an_execution_keeps_the_definition_it_was_fired_with(crank: Crank)
     await crank.change(one, Change(job=replaced, fire=Fire(NOW_MS + HOUR, NOW_MS + HOUR)))
     crank.now_ms = NOW_MS + HOUR
     old, new = sorted((await crank.fire()).dispatches, key=lambda d: d.revision)
-    # It has started once, so that its start deadline does not count any more.
+    # The execution has started once, so its start deadline does not apply any more.
     assert (old.payload, old.timeout_sec, old.heartbeat_timeout_sec, old.start_deadline_sec) == (b"old", 10, 20, None)
     assert (new.payload, new.timeout_sec, new.heartbeat_timeout_sec, new.start_deadline_sec) == (b"new", 11, 21, 31)
     assert (old.revision, new.revision) == (1, 2)
@@ -443,7 +443,7 @@ async def test_a_batch_does_not_publish_a_later_dispatch_of_its_executions(crank
     assert await firing.dispatches_of(old) == []
 
 
-# The walk along the timeline
+# Walks along the timeline
 
 
 async def test_the_walk_goes_by_due_time_then_key_and_begins_after_its_mark(crank: Crank, firing: Firing) -> None:
@@ -480,7 +480,7 @@ async def test_an_entry_names_its_job_exactly(crank: Crank) -> None:
     assert (b.lane, b.early, b.recurring) == (0, 0, 1)
 
 
-# What a fire needs to know
+# Data for a fire
 
 
 async def test_plans_name_the_job_of_the_present_revision(crank: Crank, firing: Firing) -> None:
@@ -703,7 +703,7 @@ async def test_the_same_report_twice_frees_one_slot(crank: Crank) -> None:
     assert len((await crank.fire()).dispatches) == 0
 
 
-# The net under the bus
+# Orphan recovery
 
 
 async def test_orphan_stamped_by_a_clock_that_was_ahead_is_put_back(crank: Crank, firing: Firing) -> None:
@@ -877,7 +877,7 @@ async def test_recomputing_does_not_go_back_to_an_occurrence_that_was_fired_ahea
     assert await crank.fire_row(one) == fired
 
 
-# Whatever happens
+# Random histories
 
 
 @pytest.mark.also_threaded
@@ -929,7 +929,7 @@ async def test_an_occurrence_that_has_an_execution_gets_no_second_one(crank: Cra
 
 
 class RandomHistory:
-    """Some jobs that share keys and mind overlaps, and workers to whom anything may happen."""
+    """Random histories of jobs that share keys and limit overlaps."""
 
     LIMITS = (("a", 1), ("b", 2))
 
@@ -952,7 +952,7 @@ class RandomHistory:
         ]
 
     async def turn(self) -> None:
-        """A moment passes, what is due is fired, and something happens to what was handed out."""
+        """Advance the clock, fire due entries, and settle some dispatches with random outcomes."""
         self.crank.now_ms += self.random.randrange(2 * SECOND)
         fired = await self.crank.fire()
         self.dispatched |= {d.execution_id: d for d in fired.dispatches}
@@ -984,7 +984,7 @@ class RandomHistory:
         for each in found:
             assert is_path(states_through(each))
             assert each.attempt <= each.dispatch
-            # Buffered, or on the timeline, or handed out: one of these, while it is open.
+            # An open execution is in one state: buffered, on the timeline, or dispatched.
             places = bool(each.buffered) + (each.waits_until_ms is not None) + (each.fired_ms is not None)
             assert (places == 1) or each.state not in OPEN
 

@@ -24,7 +24,7 @@ async def take(index: HotIndex, now_ms: int = NOW_MS, credit: int = 10_000, limi
     return await index.claim(now_ms, ALL, {POOL: credit}, limit)
 
 
-# What is in it
+# Content
 
 
 async def test_added_entry_is_claimed_once(index: HotIndex) -> None:
@@ -146,7 +146,7 @@ def in_four_partitions() -> list[Entry]:
     return [entry(partition=partition, due_ms=NOW_MS + at) for partition in range(4) for at in (0, HOUR)]
 
 
-# When
+# Times
 
 
 async def test_an_entry_is_ready_at_its_due_time_and_not_before(index: HotIndex) -> None:
@@ -211,7 +211,7 @@ async def test_patience_delays_the_claim_of_early_entries(index: HotIndex) -> No
     assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS - 1
 
 
-# How much
+# Limits
 
 
 async def test_claim_returns_no_more_than_its_limit(index: HotIndex) -> None:
@@ -232,7 +232,7 @@ async def test_a_pool_that_is_not_named_gets_nothing(index: HotIndex) -> None:
     assert await index.claim(NOW_MS, ALL, {"unknown": 1}, 100) == [one]
 
 
-# Whose turn
+# Turns
 
 
 async def test_tenants_take_turns_however_much_each_has(index: HotIndex) -> None:
@@ -301,7 +301,7 @@ async def test_a_lane_alone_has_everything(index: HotIndex) -> None:
     assert len(await take(index, credit=30)) == 30
 
 
-# Whatever happens
+# Random histories
 
 
 @pytest.mark.parametrize("seed", range(10))

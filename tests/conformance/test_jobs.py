@@ -43,7 +43,7 @@ def refuse(before: Snapshot, wanted: Job) -> Change:
 
 
 def take_over(before: Snapshot, wanted: Job) -> Change:
-    """The present job gets the wanted definition."""
+    """Give the present job the wanted definition."""
     revision = before.job.revision + 1
     return Change(job=msgspec.structs.replace(before.job, spec=wanted.spec, payload=wanted.payload, revision=revision))
 
@@ -397,7 +397,7 @@ async def test_a_new_target_and_priority_show_on_the_timeline(crank: Crank) -> N
     assert (entry.pool, entry.lane, entry.early, entry.number) == ("mail", 2, 0, 2)
 
 
-# Executions that a decision makes
+# Executions that a decision creates
 
 
 async def test_a_new_execution_waits_on_the_timeline(crank: Crank) -> None:
@@ -500,7 +500,7 @@ async def test_transitions_of_a_cancelled_execution_go_forward_in_time(crank: Cr
 
 
 async def test_change_of_a_job_fences_its_earlier_dispatches_in_their_pool(crank: Crank) -> None:
-    """The first dispatch is over: nobody is asked for it, and a worker of its pool may be given it once more."""
+    """The first dispatch is over, so it is not revoked, and a worker of its pool may get it once more."""
     one = job(every(retry_policy=RetryPolicy(backoff=Backoff.FIXED)))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -523,7 +523,9 @@ async def test_change_that_revokes_nothing_fences_nothing(crank: Crank) -> None:
     assert (await crank.change(one, Change(executions=(new,)))).fenced == ()
     paused = msgspec.structs.replace(one, state=JobState.PAUSED)
     assert (await crank.change(one, Change(job=paused))).fenced == (POOL,)
-    assert (await crank.change(one, Change())).fenced == (POOL,), "it is paused, and its bar may not have been set"
+    assert (await crank.change(one, Change())).fenced == (POOL,), (
+        "the job is paused, and its fence may not have been set"
+    )
     assert (await crank.change(one, Change(job=one))).fenced == ()
 
 
@@ -561,7 +563,7 @@ async def test_cancel_frees_no_slot_of_an_execution_without_one(crank: Crank) ->
     assert (await crank.fire()).dispatches == ()
 
 
-# Going on under a new definition
+# Running under a new definition
 
 
 async def test_waiting_execution_can_run_under_the_new_definition(crank: Crank) -> None:

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 
 ME, YOU = InstanceId("i-1"), InstanceId("i-2")
 LONG_SEC = 30.0
-"""A wait that only news can end in time."""
+"""The timeout of a wait that only a change can end in time."""
 
 
 async def test_joined_instance_is_a_member_and_keeps_its_lease(new_leases: Callable[[], Leases]) -> None:
@@ -200,7 +200,7 @@ async def test_instance_that_is_no_member_sees_the_members_and_their_news(new_le
 
 
 async def waits_in_vain(leases: Leases, clock: ManualClock) -> bool:
-    """For a tenth of a second, by whatever clock the driver goes."""
+    """Check that a wait of a tenth of a second ends without news, by the clock of the driver."""
     waiting = asyncio.create_task(leases.changed(0.1))
 
     def is_over() -> bool:

@@ -57,7 +57,7 @@ def opened(name: str = "n1", whose: str = "ops", *, due_ms: int = DUE_MS) -> Ope
 async def happen(
     alerts: Alerts, *abouts: str, kind: AlertKind = AlertKind.EXHAUSTED, at_ms: int = NOW_MS, message: str = "broken"
 ) -> list[AlertEvent]:
-    """As many events, of things that have no alert of this kind yet; with those that were there before."""
+    """Store so many events of subjects without an alert of this kind. Returns them with the events that existed before."""
     await alerts.take_in([Observation(kind, TENANT, about, message, at_ms, endpoint=about) for about in abouts])
     return await alerts.events(1_000)
 
@@ -118,7 +118,7 @@ async def test_the_answer_and_the_audit_are_kept_with_the_preference(notices: No
     assert await jobs.find_receipt(TENANT, "other key") == gone
 
 
-# What is gathered
+# Gathering
 
 
 async def test_alert_events_are_gathered_until_their_notice_is_due(notices: Notices, alerts: Alerts) -> None:

@@ -1,4 +1,4 @@
-"""Executions of different jobs in order: one at a time, each after the one before it has ended."""
+"""Executions of different jobs of one ordering key: one at a time, each after the former one has ended."""
 
 from asyncio import gather
 from collections import Counter
@@ -46,7 +46,10 @@ def ordered(
 
 
 async def run(crank: Crank) -> list[str]:
-    """Everything that is due, the last first, each ended before the next is fired. Answers whose they were."""
+    """Fire everything that is due, the last entry first, and end each execution before the next fire.
+
+    Returns the jobs in the order of their fires.
+    """
     ran = []
     while dispatches := (await crank.fire((await crank.due())[::-1])).dispatches:
         await crank.settle(*map(report, dispatches))
@@ -298,7 +301,7 @@ async def test_resent_execution_does_not_wait_for_all_jobs_of_the_ordering_key(c
 
 
 async def test_fire_that_would_wait_for_its_own_job_keeps_its_turn(crank: Crank) -> None:
-    """Else it would be made, and wait among those that exist, while the next of the line overtakes it."""
+    """Otherwise it would be created and wait as an execution, while the next job of the ordering key overtakes it."""
     recurring = ordered(every(overlap=Overlap.BUFFER_ALL))
     other = ordered(at_ms=NOW_MS + 1)
     await crank.add(recurring, other)
@@ -366,7 +369,7 @@ async def test_concurrent_fires_dispatch_the_first_job_of_the_ordering_key(crank
 
 
 class RandomHistory:
-    """Jobs in two lines, people who edit them, and workers to whom anything may happen."""
+    """Random histories of jobs of two ordering keys, which users edit."""
 
     KEYS = (ORDERED, Concurrency("b", 1, ordered=True))
 

@@ -1,4 +1,4 @@
-"""Pauses of a tenant, a pool or everything: the fire itself refuses what is paused."""
+"""Pauses of a tenant, a pool or everything: the fire itself refuses paused entries."""
 
 import asyncio
 
@@ -87,7 +87,7 @@ async def test_fire_refuses_paused_entries_behind_a_cap(crank: Crank) -> None:
 
 
 async def test_nothing_created_after_a_pause_is_dispatched_by_concurrent_fires(crank: Crank) -> None:
-    """Fires run beside the pause. A job that is created after the pause was stored is in none of them."""
+    """Fires run beside the pause. None of them dispatches a job that is created after the pause was stored."""
     before = [job() for _ in range(30)]
     await crank.add(*before)
     late = [job() for _ in range(5)]

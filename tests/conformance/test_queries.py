@@ -40,7 +40,7 @@ async def ids_of(query_store: QueryStore, where: JobFilter, tenant: TenantId = T
 
 
 async def end(crank: Crank, one: Job, outcome: Outcome = Outcome.SUCCEEDED) -> Dispatch:
-    """A job that is added, fires and ends."""
+    """Add, fire and end a job."""
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, outcome, failure=failure()))
@@ -323,7 +323,7 @@ async def test_unique_keys_are_taken_within_a_tenant(crank: Crank, query_store: 
     assert await query_store.keys_taken(TENANT, []) == set()
 
 
-# Ids, cursors and texts that no database can hold
+# Ids, cursors and texts that no database can store
 
 
 @pytest.mark.parametrize("text", NOT_IDS)

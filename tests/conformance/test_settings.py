@@ -1,4 +1,4 @@
-"""Settings of tenants and pools, pauses, and the audit."""
+"""Settings of tenants and pools, pauses, and the audit log."""
 
 import msgspec
 import pytest

@@ -101,7 +101,7 @@ async def test_an_acked_dispatch_is_not_renewed(signals: Signals) -> None:
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
 async def test_dispatch_acked_without_a_claim_is_acked(signals: Signals) -> None:
-    """The claim was forgotten while it ran."""
+    """The claim was lost while the execution ran."""
     one = dispatch()
     await signals.ack([(one.execution_id, one.number)])
     assert await signals.claim(OTHER, [one], NOW_MS) == [ClaimRefused.ACKED]
@@ -181,7 +181,7 @@ async def test_ack_does_not_lapse_with_the_claim(lapsing: Signals) -> None:
     assert await lapsing.claim(OTHER, [acked], NOW_MS) == [ClaimRefused.ACKED]
 
 
-# Flags
+# Revocations
 
 
 async def test_nothing_starts_before_the_generation_has_begun(signals: Signals) -> None:
@@ -260,7 +260,7 @@ async def test_every_revocation_is_seen_among_few_or_many(signals: Signals) -> N
     assert await signals.pre_start_check(POOL, []) == {}
 
 
-# Bars
+# Fences
 
 
 @pytest.mark.parametrize("others", [0, 100])
@@ -304,7 +304,7 @@ async def test_running_execution_goes_on_behind_a_fence(signals: Signals) -> Non
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
 async def test_dispatch_fired_before_the_generation_does_not_start_in_it(signals: Signals) -> None:
-    """Claims may be forgotten and the dispatches not: nobody knows whether they have run."""
+    """Claims may be lost and the messages not, so it is unknown whether the dispatches have run."""
     await signals.begin_generation(POOL, NOW_MS)
     before, after = dispatch(fired_ms=NOW_MS), dispatch(fired_ms=NOW_MS + 1)
     assert await signals.pre_start_check(POOL, [before, after]) == {before.execution_id: FENCED}

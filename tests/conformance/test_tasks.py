@@ -39,7 +39,7 @@ async def listed(query_store: QueryStore, status: str | None = None, offset: int
 
 
 async def statuses(query_store: QueryStore, ids: Iterable[JobId]) -> dict[JobId, TaskStatus]:
-    """By what is read of each job alone; those that are cancelled have none."""
+    """The status of each task, computed from the rows of its job alone; cancelled tasks have none."""
     found = {}
     for id_ in ids:
         row = await query_store.find_job(TENANT, id_)
@@ -106,7 +106,7 @@ class Case:
 SPECS = {"once": once(), "for ever": recurring(), "for the last time": recurring(max_runs=1)}
 OUTCOMES = {
     "not yet": None,
-    "handed out": None,
+    "dispatched": None,
     "started": Outcome.STARTED,
     "succeeded": Outcome.SUCCEEDED,
     "failed": Outcome.FAILED,
@@ -143,7 +143,7 @@ def job_of(case: Case) -> Job:
 
 
 async def play(crank: Crank) -> dict[JobId, Case]:
-    """A task for each case, brought to where it is to be."""
+    """Create a task for each case, and bring it into its state."""
     tasks = {case: job_of(case) for case in CASES}
     cases = {task.id: case for case, task in tasks.items()}
     await crank.add(*tasks.values())

@@ -50,7 +50,7 @@ async def leave(throttles: Throttles, name: str, ran_ms: int = 0) -> None:
 
 
 def about(*waits_ms: float) -> Any:
-    """Waits for a place, but for the rounding."""
+    """Waits for a slot, apart from the rounding."""
     return pytest.approx([-wait for wait in waits_ms], abs=1)
 
 

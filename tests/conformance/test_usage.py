@@ -1,4 +1,4 @@
-"""What tenants used is counted with the batch that says so: once, whatever comes twice."""
+"""The usage of tenants is counted with the batch that reports it: once, although reports and batches are repeated."""
 
 import asyncio
 from typing import Any
@@ -40,7 +40,7 @@ async def many_fired(crank: Crank, count: int, of: JobSpec = PLAIN) -> tuple[Dis
 
 
 def ended(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **fields: Any) -> Report:
-    """As a worker says it: with the job, the tenant and the size of the payload."""
+    """Report an end as a worker does: with the job, the tenant and the size of the payload."""
     return report(of, outcome, **{"job_id": of.job_id, "tenant": of.tenant, "payload_bytes": 10, **fields})
 
 
@@ -150,7 +150,7 @@ async def test_run_of_a_lost_worker_does_not_count_even_if_it_reports_later(
 async def test_a_batch_that_is_applied_again_counts_once(
     crank: Crank, executions: Executions, workload: Workload, kind: JobSpec
 ) -> None:
-    """As a recorder does that did not hear the answer, and whoever takes its place."""
+    """A recorder that lost the answer applies a batch again, and so does its successor."""
     reported, place = ended(await fired(crank, kind)), Checkpoint(0, GENERATION, 1, 0)
     await executions.settle([reported], [], was=None, now=place, now_ms=NOW_MS)
     with pytest.raises(StaleEpoch):

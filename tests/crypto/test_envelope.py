@@ -46,7 +46,7 @@ def test_threads_never_get_the_same_nonce() -> None:
     assert len({nonce for nonces in drawn for nonce in nonces}) == 16_000
 
 
-# In a process of its own: forking one that has threads, as a test runner may, is warned of.
+# In a process of its own: Python warns of a fork of a process with threads, such as a test runner.
 FORKING = """
 import os
 from noonday.crypto.envelope import new_nonce

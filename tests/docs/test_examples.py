@@ -1,4 +1,4 @@
-"""Each example does what it says, started as a reader would start it."""
+"""Each example works when it is started as its reader would start it."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(name: str, folder: Path, environment: dict[str, str] | None = None) -> list[str]:
-    """What an example prints, line by line. A warning is an error."""
+    """Run an example, and return its output line by line. A warning is an error."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr

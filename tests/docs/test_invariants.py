@@ -1,4 +1,4 @@
-"""The promises that are listed are those that are checked, and the named seeds are those that are played."""
+"""The listed promises are those that are checked, and the listed seeds are those that are played."""
 
 import re
 

@@ -14,9 +14,9 @@ _FILE = re.compile(r"(?P<path>[\w/-]+\.(?:py|sql|toml|lock|md)|[\w-]+/(?:[\w-]+/
 _TEST = re.compile(r"test_\w+")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 OTHERS = {"noonday.toml", "uv.lock", "jobs.py", "shop/jobs.py", "var/chaos/", "var/servers/"}
-"""Files of the reader, and what is made by running something; not of the project."""
+"""Files of the reader, and files that a run creates; not part of the project."""
 LATER = {"performance.md"}
-"""Written from measurements: not there before the first."""
+"""Pages made from measurements: they do not exist before the first one."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -1,4 +1,4 @@
-"""The pages to look things up in list what the code has: routes, problems, metrics, settings, commands."""
+"""The reference pages list everything that the code has: routes, problems, metrics, settings, commands."""
 
 import re
 import runpy

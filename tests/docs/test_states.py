@@ -1,4 +1,4 @@
-"""The tables of states and moves say what the code does."""
+"""The tables of states and transitions agree with the code."""
 
 from typing import get_args
 
@@ -58,7 +58,7 @@ def _listed(states: frozenset[State]) -> str:
 
 
 def _path(outcome: Outcome, *, attempt: int = 1, cancel_requested: bool = False, retryable: bool = True) -> str:
-    """Where an outcome leads, from RUNNING if it can be reported of what runs."""
+    """The transitions of an outcome, from RUNNING if the outcome can be reported of a run."""
     for state in (State.RUNNING, State.PENDING):
         verdict = judge(
             outcome,

@@ -1,4 +1,4 @@
-"""Decisions over snapshots. The rules of tiling: what is decided was not decided before, and nothing is left out."""
+"""Decisions over snapshots. They tile the times: no time is decided twice, and none is omitted."""
 
 from itertools import pairwise
 
@@ -35,7 +35,7 @@ def paused(definition: JobSpec | None = None) -> Job:
 
 
 def span(decision: Decision) -> tuple[int, int, int, Decided]:
-    """From and to in minutes, the count, and what became of them."""
+    """A decision as from and to in minutes, the count, and the outcome."""
     return (decision.from_ms - NOW_MS) // MINUTE, (decision.to_ms - NOW_MS) // MINUTE, decision.count, decision.outcome
 
 
@@ -611,7 +611,7 @@ def test_an_archived_dead_letter_is_dealt_with() -> None:
     assert edits.archive_dead(dead.id, BY) == Change(dead=((dead.id, None),), audit=BY)
 
 
-# Whatever people do
+# Random histories
 
 
 class JobHistory:
@@ -624,10 +624,10 @@ class JobHistory:
         self.fired: list[int] = []
         self.ranges: list[tuple[int, int]] = []
         self.plans: list[tuple[int, Job]] = [(NOW_MS + 1, self.job)]
-        """From when on which definition was in force."""
+        """The definitions, each with the time from which it was in force."""
 
     def snapshot(self) -> Snapshot:
-        """All have started, so nothing is asked back."""
+        """All executions have ended, so none is revoked."""
         executions = (execution(self.job, time, state=State.SUCCEEDED) for time in self.fired)
         return Snapshot(self.job, self.fire, tuple(executions))
 

@@ -1,4 +1,4 @@
-"""Payloads: what is accepted, and for whom it is encrypted."""
+"""Payloads: their limits, and their encryption for a tenant and a job."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How many jobs of a tenant may wait, seen from one of the processes that accept them."""
+"""The quota of waiting jobs of a tenant, in one of the processes that accept jobs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from tests.support.factories import MINUTE, NOW_MS, TENANT, audit, every, job, s
 
 
 class Intake:
-    """A store, and one process that accepts jobs. What the crank adds, another process has accepted."""
+    """A store, and one process that accepts jobs. Jobs that the crank adds were accepted by another process."""
 
     def __init__(self, store: SqliteStore, clock: ManualClock) -> None:
         self.store = store
@@ -33,7 +33,7 @@ class Intake:
         await self.store.settings_store.put_tenant(tenant, settings, audit("tenant.put", self.clock.now_ms()))
 
     async def create(self, number: int = 1) -> QuotaExceeded | None:
-        """As many as there is room for, as the job service does it."""
+        """Create as many jobs as there is room for, like the job service."""
         with await self.quotas.room(TENANT, [None] * number) as room:
             fitting = number - len(room.refused)
             await self.crank.add(*[job(every()) for _ in range(fitting)])

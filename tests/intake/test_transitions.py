@@ -1,4 +1,4 @@
-"""What an execution shows of its transitions."""
+"""The transitions of an execution as its view shows them."""
 
 from noonday.intake.presenters import _transitions
 from noonday.model.execution import KEPT_DISPATCHES, State

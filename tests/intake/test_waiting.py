@@ -1,4 +1,4 @@
-"""What holds something that is due: told from the store, by whoever is asked."""
+"""The reason why a due occurrence waits, as any process finds it in the store."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -54,7 +54,7 @@ class Shop:
         await self.engine.loops["tenants"].service.run_once(self.clock.now_ms())
 
     async def create(self, count: int, caller: Caller = ANN, **fields: Any) -> list[JobView]:
-        """One-shots, each due a moment after the one before."""
+        """Create one-shots, each due a moment after the one before."""
         jobs = []
         for _ in range(count):
             self.clock.move_to(self.clock.now_ms() + 1)
@@ -63,13 +63,13 @@ class Shop:
         return jobs
 
     async def dispatch_due(self) -> None:
-        """As much as may be, and nobody runs it."""
+        """Dispatch as much as possible, without a worker."""
         for _ in range(3):
             await self.engine.dispatcher.run_once(self.clock.now_ms())
             await self.engine.dispatcher.drain()
 
     async def ask(self, of: JobView, caller: Caller = ANN) -> OccurrenceView:
-        """About its one occurrence."""
+        """Query the one occurrence of a job."""
         now_ms = self.clock.now_ms()
         page = await self.engine.services.occurrences.list_occurrences(
             caller, of.job_id, from_ms=now_ms - 1_000_000, to_ms=now_ms
@@ -78,7 +78,7 @@ class Shop:
         return one
 
     def in_sec(self, view: OccurrenceView) -> float | None:
-        """How long until it is expected to start."""
+        """The number of seconds until its expected start."""
         return None if view.expected_at is None else (ms_of(view.expected_at) - self.clock.now_ms()) / 1000
 
 
@@ -335,7 +335,7 @@ async def test_unavailable_rate_counters_are_named_as_the_blocker(shop: Shop) ->
     )
 
 
-# Another process than the one that hands out
+# Processes without a scheduler
 
 
 @pytest.mark.slow

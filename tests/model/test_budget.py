@@ -1,4 +1,4 @@
-"""One bound for everything that is kept in memory of the timeline."""
+"""One budget for all entries of the timeline in memory."""
 
 from random import Random
 
@@ -86,7 +86,7 @@ def test_every_entry_is_claimed_in_the_end_despite_omissions(seed: int) -> None:
 
 
 def fetch(queue: Turns, timeline: dict[tuple[int, str], Entry]) -> None:
-    """As the hydrator does."""
+    """Fetch omitted entries like the hydrator."""
     for tenant, first in queue.omitted().items():
         page = max(1, min(5, queue.room()))
         waiting = sorted(each for each in timeline if each >= first and timeline[each].tenant == tenant)[:page]

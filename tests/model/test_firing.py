@@ -1,4 +1,4 @@
-"""What a due point turns into, compared with an oracle that looks at every occurrence on its own."""
+"""The plan of a due point, compared with an oracle that examines each occurrence on its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ ALL, LATEST, NONE = CatchUpPolicy.ALL, CatchUpPolicy.LATEST, CatchUpPolicy.NONE
 
 @dataclass
 class Decisions:
-    """Everything that was decided turn by turn, until nothing is due any more."""
+    """All decisions turn by turn, until nothing is due any more."""
 
     fires: list[int]
     decisions: list[Decision]
@@ -69,7 +69,7 @@ def decide_all(one: Job, nominal_ms: int, now_ms: int, runs_left: int | None) ->
 
 
 def due_times(one: Job, nominal_ms: int, now_ms: int) -> list[int]:
-    """Every occurrence from the one that is waited for up to now, found one by one."""
+    """Every occurrence from the next time up to now, found one by one."""
     rule, due_now = rule_of(one.spec, one.anchor_ms), now_ms - spread_ms(one.spec, one.id)
     times = [nominal_ms]
     while (time := rule.next_after(times[-1])) is not None and time <= due_now:
@@ -112,7 +112,7 @@ crons = st.builds(
     start_deadline_sec=st.none() | st.integers(0, 600),
 )
 CHANGES = (1_899_331_200_000, 1_919_894_400_000)
-"""The days before clocks are moved in New York: 2030-03-10 and 2030-11-03."""
+"""The days before the clocks change in New York: 2030-03-10 and 2030-11-03."""
 lateness = st.integers(-300, 1200 * SECOND) | st.sampled_from([0, MISFIRE_MS, MISFIRE_MS + 1, 3 * HOUR])
 runs = st.none() | st.integers(1, 300)
 
@@ -153,7 +153,7 @@ def check_against_oracle(
 
 
 def check_tiling(one: Job, seen: Decisions, times: list[int]) -> None:
-    """Fires and decisions are disjoint, leave nothing out, and the next time is the first that is not decided."""
+    """Check that fires and decisions are disjoint and complete, and that the next time is the first undecided one."""
     ranges = sorted([*((time, time) for time in seen.fires), *((d.from_ms, d.to_ms) for d in seen.decisions)])
     assert all(a[1] < b[0] for a, b in pairwise(ranges))
     for decision in seen.decisions:
@@ -167,7 +167,7 @@ def check_tiling(one: Job, seen: Decisions, times: list[int]) -> None:
 
 
 def check_reasons(one: Job, seen: Decisions, now_ms: int) -> None:
-    """What is called expired was past its deadline, and what is called missed was more than a little late."""
+    """Check that expired times were past their deadline, and that missed times were more than a little late."""
     due_now = now_ms - spread_ms(one.spec, one.id)
     for decision in seen.decisions:
         assert decision.outcome in (Decided.MISSED, Decided.EXPIRED)
@@ -180,7 +180,7 @@ def check_reasons(one: Job, seen: Decisions, now_ms: int) -> None:
             assert one.spec.catch_up.policy in decision.reason
 
 
-# The same in plain cases
+# Simple cases
 
 
 def test_an_occurrence_on_time_fires_and_the_next_one_is_waited_for() -> None:

@@ -40,7 +40,7 @@ def flaws_of(definition: JobSpec) -> list[Flaw]:
     return []
 
 
-# What can be said
+# Valid definitions
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_valid_definition_is_accepted(definition: JobSpec) -> None:
 @pytest.mark.parametrize(
     ("definition", "pointer", "value", "words"),
     [
-        # Words
+        # Texts
         (spec(target=Target("", "load")), "/target/pool", "", "1 to 100 letters"),
         (spec(target=Target("etl", "a b")), "/target/handler", "a b", "beginning with a letter or digit"),
         (spec(target=Target("-etl", "load")), "/target/pool", "-etl", "beginning with a letter or digit"),
@@ -88,7 +88,7 @@ def test_valid_definition_is_accepted(definition: JobSpec) -> None:
         (spec(concurrency=Concurrency("db", 0)), "/concurrency/limit", 0, "1 to 1000000"),
         (spec(concurrency=Concurrency("db", 1_000_001)), "/concurrency/limit", 1_000_001, "1 to 1000000"),
         (spec(concurrency=Concurrency("db", 2, ordered=True)), "/concurrency/limit", 2, "must be 1 with ordered"),
-        # What goes with which type
+        # Fields of types
         (spec(type=JobType.DELAYED), "/delaySec", None, "DELAYED needs delaySec"),
         (spec(type=JobType.CRON), "/schedule", None, "CRON needs schedule"),
         (spec(type=JobType.INTERVAL), "/everySec", None, "INTERVAL needs everySec"),
@@ -209,7 +209,7 @@ def test_an_unknown_field_is_refused() -> None:
         msgspec.json.decode(b'{"type": "CRON", "target": {"pool": "a", "handler": "b"}, "runIt": 1}', type=JobSpec)
 
 
-# When
+# Instants
 
 
 @pytest.mark.parametrize(

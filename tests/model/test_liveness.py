@@ -60,7 +60,8 @@ entries = st.lists(
 
 @given(entries, st.lists(st.integers(0, 4), min_size=60, max_size=60))
 def test_neither_retries_nor_batches_nor_replays_change_the_count(kinds: list[str], retries: list[int]) -> None:
-    """However often each entry is read before it is committed: the verdict is that of the distinct ticks since the last word."""
+    """The verdict depends on the distinct ticks since the worker's last entry, however often each entry is read before the
+    commit."""
     liveness, number, since = Liveness(ME), 0, 0
     for each, times in zip(kinds, retries, strict=False):
         if each == "beat":

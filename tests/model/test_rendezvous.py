@@ -134,7 +134,7 @@ def test_another_salt_is_another_distribution() -> None:
 
 
 def test_the_distribution_is_part_of_the_protocol_and_never_changes() -> None:
-    """Members of two versions must agree while one replaces the other."""
+    """Members of two versions must agree during an upgrade."""
     assert "".join(owner[-1] for owner in owners(fleet(4), 32)) == "02011330232311213112230113013012"
 
 
@@ -144,7 +144,7 @@ def test_a_share_is_computed_fast() -> None:
         share_of(InstanceId("i-0"), fleet(16), PARTITIONS)
         return time.perf_counter() - began
 
-    assert min(seconds() for _ in range(10)) < 0.005  # 0.4 ms on a machine that is not busy
+    assert min(seconds() for _ in range(10)) < 0.005  # 0.4 ms on an idle machine
 
 
 @given(st.lists(st.tuples(loads, st.floats(0.0, 20.0)), max_size=60))

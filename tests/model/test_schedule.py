@@ -519,7 +519,7 @@ def rules(draw: st.DrawFn) -> CronRule:
 
 @st.composite
 def spans(draw: st.DrawFn, timezone: str) -> tuple[int, int]:
-    """A day or two, around a moment at which the zone moved its clocks if that year has one."""
+    """A day or two, around a clock change of the zone if that year has one."""
     year = draw(st.integers(1968, 2060))
     start, end = ms(f"{year}-01-01T00:00:00Z"), ms(f"{year + 1}-01-01T00:00:00Z")
     moments = changes(zone(timezone), start // SECOND, end // SECOND)
@@ -542,9 +542,9 @@ def offset(where: ZoneInfo, at_s: int) -> timedelta | None:
 
 
 def by_the_book(rule: CronRule, after_ms: int, until_ms: int) -> list[int]:
-    """Each wall time that matches, one by one, turned into instants by the words of the rule."""
+    """Each wall time that matches, one by one, converted to instants as the rule defines."""
     cron, where = parse(rule.expression), zone(rule.timezone)
-    # The widest gap there ever was is a day, and wall time is at most 14 hours ahead of UTC, or 12 behind it.
+    # The widest gap in history is a day, and wall time is at most 14 hours ahead of UTC, or 12 behind it.
     reach_s = 38 * 3600 if rule.timezone.startswith("Pacific/") or "Kwajalein" in rule.timezone else 16 * 3600
     found: set[int] = set()
     local_s = cron.next_from(after_ms // SECOND - reach_s)
@@ -620,7 +620,7 @@ def test_a_job_that_follows_real_time_fires_only_at_matching_wall_times(rule: Cr
         assert cron.matches((wall - EPOCH) // timedelta(seconds=1))
 
 
-# Elsewhere a day was skipped or shown twice, or a gap ends at midnight, so that its times move to the next day.
+# Elsewhere a day was skipped or repeated, or a gap ends at midnight, so that its times move to the next day.
 ORDINARY = [name for name in RESTLESS if name not in ("Pacific/Apia", "Pacific/Kwajalein", "America/Nuuk")]
 
 

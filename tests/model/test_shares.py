@@ -1,4 +1,4 @@
-"""Turns by weight, and tenants that may take only so many."""
+"""Turns by weight, and tenants with a limited room."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Of a tenant that has very much, an index in memory takes in only the beginning."""
+"""An index in memory keeps only the earliest entries of a large tenant."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ MOST = 10
 
 
 def rows(count: int, tenant: str = "big", due_ms: int = NOW_MS) -> list[Entry]:
-    """As they are on the timeline."""
+    """Rows of the timeline."""
     return [entry(tenant=tenant, due_ms=due_ms) for _ in range(count)]
 
 

@@ -15,7 +15,7 @@ LIMITS = st.builds(
 
 
 class Callers:
-    """Executions that come, come back when they were told to (or a little later), run, and end."""
+    """Simulated callers that arrive, come back when they were told to (or a little later), run, and end."""
 
     def __init__(self, limits: EndpointLimits) -> None:
         self.limits = limits
@@ -47,7 +47,7 @@ class Callers:
                 heappush(events, (now_ms + abs(wait) + late[n], 1, name))
 
     def is_within(self, slack_ms: int) -> bool:
-        """Whether no window, however long, has more starts than burst and rate allow."""
+        """Whether no window of any length has more starts than burst and rate allow."""
         rate = (self.limits.rate_per_sec or 0) / 1000
         return all(
             bisect_right(self.begun, end) - bisect_left(self.begun, start)
@@ -65,7 +65,7 @@ def test_never_more_than_the_limits_allow(
 ) -> None:
     callers = Callers(limits)
     callers.play(arrivals, late, run_ms)
-    assert len(callers.begun) == len(arrivals), "everybody has a turn"
+    assert len(callers.begun) == len(arrivals), "every caller has a turn"
     assert limits.max_concurrency is None or callers.most_inside <= limits.max_concurrency
     assert callers.is_within(LATE_MS)
 
@@ -76,7 +76,7 @@ def test_caller_that_comes_back_in_time_pays_once_and_waits_once(limits: Endpoin
     callers = Callers(EndpointLimits(None, limits.rate_per_sec, limits.burst))
     callers.play(arrivals, [0] * 60, [0] * 60)
     assert max(callers.asked.values()) <= 2
-    assert callers.is_within(1), "but for the rounding of instants"
+    assert callers.is_within(1), "apart from the rounding of instants"
 
 
 def test_no_token_is_paid_twice() -> None:

@@ -1,4 +1,4 @@
-"""Turns, lanes and times are in the conformance suite of the hot index; here is what only its drivers ask for."""
+"""Methods of turns that only the drivers use. Turns, lanes and times are in the conformance suite of the hot index."""
 
 from random import Random
 

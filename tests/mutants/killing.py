@@ -1,4 +1,4 @@
-"""Makes mutants, and plays each until the checker reports it or gives up."""
+"""Make mutants, and play each until the checker reports it or gives up."""
 
 import json
 import os
@@ -20,14 +20,14 @@ class NotPlayed(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant."""
+    """The result of a mutant."""
 
     mutant: Mutant
     killed_by: str | None
     runs: int
     sec: float
     why: str
-    """The problem that was reported, or why it survived."""
+    """The reported problem, or why the mutant survived."""
 
     def __str__(self) -> str:
         end = f"killed by {self.killed_by}" if self.killed_by else "SURVIVED"
@@ -37,8 +37,8 @@ class Verdict:
 def kill(mutant: Mutant, *, compare: bool = False) -> Verdict:
     """Apply a mutation to a copy of the source, and play runs of the copy.
 
-    `compare`: play the run that reports the mutant with the unchanged source too. If the checker reports anything of that run, it
-    or the engine is wrong, and the mutant counts as a survivor.
+    `compare`: also play the run that reports the mutant with the unchanged source. If the checker reports anything for that
+    run, it or the engine is wrong, and the mutant counts as a survivor.
     """
     with tempfile.TemporaryDirectory(prefix="noonday-mutant-") as folder:
         try:
@@ -58,7 +58,7 @@ def kill(mutant: Mutant, *, compare: bool = False) -> Verdict:
 
 @cache
 def _problem_of_unchanged(kind: str, seed: int) -> str:
-    """What the checker reports of a run of the unchanged engine; empty if that is nothing."""
+    """Return the checker's report on a run of the unchanged engine; empty if there is no problem."""
     try:
         return str(_play(SOURCE, kind, seed, 1, ())["problem"])
     except NotPlayed as error:
@@ -66,7 +66,7 @@ def _problem_of_unchanged(kind: str, seed: int) -> str:
 
 
 def _play(source: Path, kind: str, first: int, most: int, words: tuple[str, ...]) -> dict[str, Any]:
-    """Play runs of the engine in a folder, in a process of their own. Raises NotPlayed."""
+    """Play runs of the engine in a folder, in a separate process. Raises NotPlayed."""
     played = subprocess.run(
         [sys.executable, "-m", "tests.mutants.playing", kind, str(first), str(most), *words],
         cwd=SOURCE.parent,

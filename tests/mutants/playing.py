@@ -24,7 +24,7 @@ KINDS: dict[str, Callable[[int], list[str]]] = {
 
 
 def play(kind: str, first: int, most: int, words: frozenset[str]) -> dict[str, object]:
-    """Play at most so many runs, until one of the words is reported. Answers what came of it."""
+    """Play runs until one of the words is reported, at most `most` of them. Return the result."""
     run = KINDS[kind]
     seen: Counter[str] = Counter()
     example = ""

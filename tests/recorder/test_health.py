@@ -19,7 +19,7 @@ THERE: EndpointKey = (TENANT, "https://a.example:443")
 
 
 class CountedEndpoints(SqlEndpoints):
-    """Counts how often something is noted, and refuses while it is away."""
+    """Counts the notes, and refuses them while it is away."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(SqliteSessions(database))

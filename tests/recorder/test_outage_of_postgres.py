@@ -1,4 +1,4 @@
-"""The recorder on a PostgreSQL that refuses for a while: a trigger raises what a server raises that is going away."""
+"""The recorder on a PostgreSQL that refuses for a while: a trigger raises the errors of a server that shuts down."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""The steps of a stop, each within the time that is left."""
+"""The steps of a stop, each within the remaining time."""
 
 import asyncio
 

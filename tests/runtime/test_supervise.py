@@ -1,4 +1,4 @@
-"""Loops go on while a server is away, and none ends without a word."""
+"""Loops go on while a server is away, and none ends silently."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

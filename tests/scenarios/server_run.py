@@ -1,4 +1,4 @@
-"""A life of a real process: users who ask for things, a killer, and the history that the checker reads."""
+"""A run of a real server process: users send requests, the run kills the process, and the checker reads the history."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ _PAYLOADS: tuple[dict[str, Any], ...] = (
 
 
 class ServerRun:
-    """One seed. What happens when is up to the machine; what is asked for, and when it is killed, up to the seed."""
+    """A run of one seed. The seed decides the requests and the kills; the machine decides the order of events."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.seed = seed
@@ -41,7 +41,7 @@ class ServerRun:
             worker_concurrency=20,
             worker_threads=20,
             worker_drain_sec=5,
-            # Much fails here for ever: the end would wait for its retries, which would wait for a while.
+            # Many handlers fail for ever here: the breaker would delay their retries, and so the end.
             worker_retry_breaker_min_runs_per_minute=0,
             webhooks_allow_networks="127.0.0.0/8",
         )
@@ -53,7 +53,7 @@ class ServerRun:
         self.over = False
 
     async def play(self, kills: int, users: int = 3) -> list[str]:
-        """Answers every promise that was broken."""
+        """Play the run, and return every broken promise."""
         async with self.server, self.receiver:
             asking = [asyncio.create_task(_User(self, number).ask_on()) for number in range(users)]
             await self._be_killed(kills)
@@ -81,7 +81,7 @@ class ServerRun:
             self.deaths.append((str(pid), now_ms()))
 
     async def _resume_all(self) -> None:
-        """Nothing stays paused for ever."""
+        """Resume every paused job, so that none stays paused for ever."""
         for (job,) in self.server.query("SELECT id FROM jobs WHERE state = 1"):
             asked_ms = now_ms()
             status, answer = await self.server.ask("POST", f"/v1/jobs/{job}/resume")
@@ -89,7 +89,7 @@ class ServerRun:
             self.answers.append(Answer("resume", job, now_ms(), asked_ms=asked_ms))
 
     async def _be_quiet(self) -> None:
-        """If it never is, the checker says what is still open."""
+        """Wait until nothing is open. If that never happens, the checker reports what is open."""
         with contextlib.suppress(AssertionError):
             await until(self._is_quiet, QUIET_SEC)
 
@@ -101,7 +101,7 @@ class ServerRun:
 
 
 def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int]] = ()) -> list[str]:
-    """Read what a process left behind, and answer every promise that was broken."""
+    """Check the data that a process left behind, and return every broken promise."""
     effects = effects_of(server.lines())
     history = History(answers, effects, checks_of(effects), list(deaths))
     with closing(sqlite3.connect(server.data)) as conn:
@@ -109,12 +109,12 @@ def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int
 
 
 def checks_of(effects: Sequence[Effect]) -> dict[tuple[str, int], int]:
-    """When the pre-start check of each run was made."""
+    """The time of the pre-start check of each run."""
     return {(effect.execution, effect.dispatch): effect.checked_ms for effect in effects}
 
 
 def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:
-    """Runs from their lines. A run without an end that said that it was alive has ended when it last said so."""
+    """Build runs from their lines. A run without an end line has ended at its last sign of life."""
     effects: list[Effect] = []
     under_way: dict[tuple[str, int, int], Effect] = {}
     for line in lines:
@@ -143,7 +143,10 @@ def _started(line: dict[str, Any]) -> Effect:
 
 
 class _User:
-    """Asks for one thing after the other, and notes the answers. What is not answered may have happened, or not."""
+    """A user who sends one request after the other, and notes the answers.
+
+    A request without an answer may have taken effect.
+    """
 
     def __init__(self, run: ServerRun, number: int) -> None:
         self.run = run
@@ -238,7 +241,7 @@ class _User:
         self.run.answers.append(Answer(action, target, now_ms(), value, asked_ms))
 
     def _any_job(self) -> dict[str, Any]:
-        """A job of any kind the seed likes. Each comes to an end."""
+        """A random job that comes to an end."""
         random = self.random
         fields: dict[str, Any] = {
             "priority": random.choice(["HIGH", "NORMAL", "LOW"]),
@@ -261,7 +264,7 @@ class _User:
 
 
 def any_task(random: Random, url: str) -> dict[str, Any]:
-    """A task of any kind. Each comes to an end."""
+    """A random task that comes to an end."""
     now = datetime.now(UTC)
     body = {"v": 1, **random.choice([{}, {}, {}, {"sec": 0.2}, {"sec": 1.5}, {"failures": 1}])}
     task = {

@@ -1,4 +1,4 @@
-"""A handler that blocks its loop harms its loop, and nothing else; a tick loop that is stuck is seen."""
+"""A handler that blocks its loop harms its loop alone; a stuck tick loop is noticed."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
@@ -110,7 +110,7 @@ async def _last_seen(server: Server) -> datetime:
 
 
 async def _is_seen_again(server: Server, before: datetime) -> bool:
-    """More than one beat came in between."""
+    """Whether more than one heartbeat came after a time."""
     return (await _last_seen(server) - before).total_seconds() > 2
 
 

@@ -1,4 +1,4 @@
-"""A stop of an hour, and what is made up for when the process is back."""
+"""A stop of an hour, and the occurrences that are caught up when the process is back."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

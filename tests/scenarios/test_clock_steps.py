@@ -1,4 +1,4 @@
-"""The wall clock is set by an hour, under a running engine or under one that stands."""
+"""The wall clock is set by an hour, under a running engine or under a stopped one."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -133,13 +133,13 @@ async def test_dispatch_that_waits_in_a_worker_when_the_clock_is_set_is_returned
 
 
 async def _has_ticked(inside: Inside) -> bool:
-    """The recorder has noted the time in the store since the clock was set."""
+    """Whether the recorder has noted the time in the store since the clock was set."""
     place = await inside.store.executions.find_checkpoint(0)
     return abs(place.tick_ms - inside.clock.now_ms()) < 600_000  # type: ignore[no-any-return]
 
 
 async def _is_decided(inside: Inside, jobs: object) -> bool:
-    """Nothing of these jobs is due any more."""
+    """Whether no occurrence of these jobs is due any more."""
     return all([(await inside.job(job)).next_fire_at > inside.clock.now for job in jobs])  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""The disk is full for a while: it is said, and nothing that was acknowledged is lost."""
+"""The disk is full for a while: errors say so, and nothing that was acknowledged is lost."""
 
 import errno
 import os
@@ -132,7 +132,7 @@ async def test_file_that_may_not_grow_fails_requests_with_the_reason_and_nothing
 
 
 async def create_until_refused(server: Server) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Create jobs until one is refused. Answers those that were acknowledged, and the refusal."""
+    """Create jobs until one is refused. Returns the acknowledged ones, and the refusal."""
     acknowledged = []
     while True:
         body = job_body("act", {"ballast": os.urandom(20_000).hex()})
@@ -155,7 +155,7 @@ def is_quiet(server: Server) -> bool:
 
 @contextmanager
 def filled(folder: Path) -> Iterator[None]:
-    """Somebody else's file takes what is left of a disk."""
+    """Fill a disk with a foreign file."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -171,7 +171,7 @@ def filled(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def limited(pid: int, size: int) -> Iterator[None]:
-    """No file of a process may grow beyond a size."""
+    """Limit the size of every file of a process."""
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, before[1]))
     try:

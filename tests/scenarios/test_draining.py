@@ -1,4 +1,4 @@
-"""A process that is told to stop."""
+"""A process that is stopped."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real process on a real file, killed with -9 at points of chance, and read by the checker of the simulation."""
+"""A real process on a real file, killed with -9 at random points, and checked by the checker of the simulation."""
 
 import os
 from contextlib import closing

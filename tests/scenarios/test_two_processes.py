@@ -1,4 +1,4 @@
-"""One file has one process."""
+"""Only one process uses a file."""
 
 from pathlib import Path
 

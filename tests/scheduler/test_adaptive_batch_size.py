@@ -7,7 +7,7 @@ def test_batches_that_take_too_long_become_smaller() -> None:
     assert 1590 <= batch_size.size <= 1600
     before = batch_size.size
     batch_size.note(before, TARGET_BATCH_SEC * 100)
-    assert batch_size.size == before // 2, "one that was held up halves them and no more"
+    assert batch_size.size == before // 2, "one slow batch halves the size and no more"
     for _ in range(20):
         batch_size.note(batch_size.size, TARGET_BATCH_SEC * 10)
     assert batch_size.size == MIN_BATCH

@@ -1,4 +1,4 @@
-"""Of what is held only so much is tried again as could go."""
+"""Only so many blocked entries are tried again as could be dispatched."""
 
 import msgspec
 
@@ -57,7 +57,7 @@ def test_entries_of_a_freed_slot_are_tried_at_once_alone() -> None:
 
 
 def test_number_of_tried_entries_doubles_if_none_stays_blocked() -> None:
-    """Those that were tried were stale, or wait in the index for something else."""
+    """The entries that were tried were stale, or wait in the index for another reason."""
     blocked, waiting = BlockedEntries(EntryBudget()), entries(1_000)
     blocked.add(block(*waiting), 0)
     sizes = [len(blocked.take(ALL, at * FIRST_RETRY_SEC)) for at in range(1, 5)]

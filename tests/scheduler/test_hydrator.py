@@ -1,4 +1,4 @@
-"""Walking the timeline ahead of time, whatever the clock does."""
+"""Walks of the timeline ahead of time, under any clock error."""
 
 from collections.abc import AsyncIterator
 

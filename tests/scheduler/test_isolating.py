@@ -1,4 +1,4 @@
-"""What cannot be fired keeps nobody else from being fired, and only bad data is given up."""
+"""An entry that cannot be fired delays no other, and only bad data is given up."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.factories import MINUTE, NOW_MS, every, failure, job, report,
 
 
 class FailingFiring:
-    """A store that raises what the test says about some entries, before it does anything."""
+    """A store that raises configured errors about some entries, before it does anything."""
 
     def __init__(self, store: Store) -> None:
         self._firing = store.firing
@@ -55,7 +55,7 @@ class Bench:
         return await self.firer.fire(self.crank.owner, await self.crank.due() if entries is None else entries)
 
     def fail(self, error: Exception, *jobs: Job, also_decisions: bool = True) -> None:
-        """The store raises this for these jobs (without any: for all)."""
+        """Let the store raise this for these jobs (without any: for all)."""
 
         def error_of(request: FireRequest) -> Exception | None:
             is_decision = request.plan is not None and not request.plan.fires

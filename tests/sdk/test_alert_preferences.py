@@ -1,4 +1,4 @@
-"""`client.alert_preferences`, against a server that answers what it was told to."""
+"""`client.alert_preferences`, against a server with prepared answers."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime

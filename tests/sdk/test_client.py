@@ -58,9 +58,9 @@ from noonday.sdk.transport import RETRY_WAITS_SEC
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 SPEC = JobSpec(type=JobType.ONE_TIME, target=Target("mail", "send"))
 BREAK = object()
-"""An answer that is a broken connection."""
+"""An answer that breaks the connection."""
 SILENCE = object()
-"""An answer that does not come."""
+"""An answer that never comes."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Asked:
 
 @dataclass
 class Wire:
-    """A server that answers what it was told to, in order, and keeps what it was asked."""
+    """A server that gives prepared answers, in order, and keeps its requests."""
 
     url: str = ""
     answers: deque[Any] = field(default_factory=deque)

@@ -1,4 +1,4 @@
-"""`client.endpoints`, against a server that answers what it was told to."""
+"""`client.endpoints`, against a server with prepared answers."""
 
 import inspect
 

@@ -11,7 +11,7 @@ APP = "from noonday.sdk.registry import Registry\n"
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes modules into the current directory, and forgets that they were imported."""
+    """Write modules into the current directory, and remove them from the import cache."""
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -49,9 +49,9 @@ def test_the_only_app_of_a_module_needs_no_name(write):
 
 
 def test_several_apps_need_a_name(write):
-    write("twins.py", APP + "a, b = Registry(), Registry()\n")
+    write("several.py", APP + "a, b = Registry(), Registry()\n")
 
-    assert "choose one of twins:a, twins:b" in str(refusal("twins"))
+    assert "choose one of several:a, several:b" in str(refusal("several"))
 
 
 def test_a_missing_module_is_refused_with_the_nearest_file(write, tmp_path):

@@ -1,4 +1,4 @@
-"""`client.tasks` and `client.secrets`, against a server that answers what it was told to."""
+"""`client.tasks` and `client.secrets`, against a server with prepared answers."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What `scripts/servers` says, without a server being started."""
+"""The output of `scripts/servers`, without starting a server."""
 
 import shutil
 import socket
@@ -17,7 +17,7 @@ from tests.servers.clone import Clone
 
 @contextmanager
 def a_server_that_replies(*replies: bytes) -> Iterator[int]:
-    """Whatever it is asked, in this order on each connection."""
+    """A server that sends these replies, in this order, on each connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -165,7 +165,7 @@ def test_a_version_is_the_least_that_is_accepted(version: str, wanted: str, enou
 
 
 def _only_programs(folder: Path, *names: str) -> str:
-    """A PATH with nothing but these."""
+    """A PATH with these programs alone."""
     path = folder / "bin"
     path.mkdir()
     for name in names:

@@ -1,4 +1,4 @@
-"""A daemon is found again by its record, and nobody else's process is ever touched."""
+"""A daemon is found again by its record, and no foreign process is ever touched."""
 
 import json
 import os

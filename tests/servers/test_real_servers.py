@@ -1,4 +1,4 @@
-"""Each server for real: it starts, lets in who shows the password over TLS and nobody else, dies and comes back."""
+"""Each real server starts, accepts only clients with the password over TLS, dies and comes back."""
 
 import base64
 import os
@@ -157,7 +157,7 @@ def test_the_command_starts_twice_stops_and_wipes(clone: Clone) -> None:
         assert started.returncode == 0, started.stderr
         assert "NOONDAY_POSTGRES_URL=postgresql://postgres@127.0.0.1:" in started.stdout
         assert "ready after" in started.stderr
-        if os.geteuid() == 0:  # a test's folder is closed to others, and PostgreSQL is another user
+        if os.geteuid() == 0:  # a test's folder is closed to other users, and PostgreSQL runs as another user
             assert "postgres: the data are in /var/tmp/noonday-" in started.stderr
         assert "already running" in clone.run("start", *only).stderr
         assert _states(clone, only) == ["up", "up"]

@@ -1,4 +1,7 @@
-"""The rows a run left in its store, by name, as the checker reads them. Another store implements `Rows` to be checked alike."""
+"""The rows that a run left in its store, by name, as the checker reads them.
+
+Another store implements `Rows` to be checked alike.
+"""
 
 import sqlite3
 from collections import defaultdict
@@ -19,7 +22,7 @@ class StoredJob(NamedTuple):
     state: int
     revision: int
     spec: JobSpec
-    """Without its payload."""
+    """The definition without its payload."""
     anchor_ms: int
     created_ms: int
 
@@ -66,7 +69,7 @@ class StoredDecision(NamedTuple):
 
 
 class Rows(Protocol):
-    """Everything that is left at the end of a run, rows that retention removed included."""
+    """All rows at the end of a run, including rows that retention removed."""
 
     @property
     def jobs(self) -> Mapping[str, StoredJob]: ...
@@ -120,7 +123,7 @@ class SqliteRows:
 
 
 def with_pruned(conn: sqlite3.Connection, table: str) -> str:
-    """What to select from to read a table together with the rows that retention removed from it, if these were noted."""
+    """Return the FROM clause that reads a table together with the rows that retention removed from it, if these were noted."""
     if conn.execute("SELECT 1 FROM sqlite_temp_master WHERE name = ?", (f"pruned_{table}",)).fetchone() is None:
         return table
     columns = ", ".join(row[1] for row in conn.execute(f"PRAGMA main.table_info({table})"))

@@ -1,4 +1,5 @@
-"""Lives of a cluster: processes killed and frozen, servers away and cut off, Redis forgetting, and a meddling user."""
+"""Simulation runs of a cluster: processes are killed and frozen, servers are away and cut off, Redis loses its memory, and
+a user changes everything."""
 
 import asyncio
 import os
@@ -15,7 +16,7 @@ CHUNK = 4
 
 
 def simulate(seed: int, focus: str = "") -> list[str]:
-    """One life: half a minute of requests under faults, then quiet. `focus`: no faults but one, in the middle of it."""
+    """Play one run: half a minute of requests under faults, then quiet. `focus`: a single fault, in the middle of the run."""
     kill = (0.0, 0.000065, 0.00026)[seed % 3]
     freeze = 0.000065 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 30_000), limit=6)

@@ -508,7 +508,7 @@ def test_a_dead_process_starts_nothing() -> None:
 
 
 class PingPong:
-    """Two processes that throw a ball until each has had it ten times, and write down what they saw."""
+    """Two processes that pass a ball until each has had it ten times, and record what they saw."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -562,7 +562,7 @@ def test_a_process_can_be_killed_at_each_of_its_steps() -> None:
             lengths.append(len(game.log))
     assert lengths == sorted(lengths)
     assert lengths[0] == 0
-    assert lengths[-1] == len(clean) - 3  # only the last throw and the two farewells are missing
+    assert lengths[-1] == len(clean) - 3  # only the last pass and the two farewells are missing
 
 
 def at_step(k: int, act: Callable[[], None]) -> Callable[[int], None]:

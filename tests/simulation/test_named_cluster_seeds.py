@@ -1,7 +1,7 @@
-"""Ways to lose or repeat work among several processes that were found once, each played again.
+"""Faults among several processes that once lost or repeated work, each played again.
 
-The names are those of docs/invariants.md. Unless a story says otherwise there are an API, two schedulers, two recorders and two
-workers, everybody is at work when it begins, and no message is delivered twice by chance.
+The names are those of docs/invariants.md. Unless a scenario says otherwise, there are an API, two schedulers, two recorders
+and two workers, all of them have started, and no message is delivered twice by chance.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from tests.simulation.test_named_seeds import created, once, one, states, until
 
 Scenario = Callable[[ClusterSimulation], Awaitable[None]]
 NO_STALL_SEC = 10
-"""Two lives of a lease, the grace of the sweeper, and a moment (I16)."""
+"""Two lease TTLs, the grace of the sweeper, and a moment (I16)."""
 
 
 def play(scenario: Scenario, seed: int = 1, concurrency: int = 16) -> ClusterSimulation:
-    """Play a story to its quiet end; no promise may be broken in it. The world is over then; disk and history remain."""
+    """Play a scenario until it is quiet, and check every promise. The world is closed then; disk and history remain."""
     simulation = ClusterSimulation(seed, concurrency=concurrency)
     simulation.broker.duplicate = 0.0
     simulation.restart_sec = 0.5
@@ -63,7 +63,7 @@ async def all_begun(simulation: ClusterSimulation, count: int, seconds: float = 
 
 
 async def all_reported(simulation: ClusterSimulation, count: int, seconds: float = 60) -> None:
-    """The store knows that so many run."""
+    """Wait until the store has `count` running executions."""
     await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 1", count), seconds)
 
 
@@ -76,7 +76,7 @@ def rows(simulation: ClusterSimulation, query: str, count: int) -> bool:
 
 
 def lost(simulation: ClusterSimulation) -> int:
-    """How many workers were ever called lost while they ran something, or are called so now."""
+    """The number of workers that were ever called lost while they ran something, or are called so now."""
     marked: int = one(simulation, "SELECT count(*) FROM workers WHERE state = 'LOST'")[0]
     return marked + sum(State.FAILED_WORKER_LOST in transitions for transitions in paths(simulation))
 
@@ -102,14 +102,14 @@ def ran_on(simulation: ClusterSimulation) -> list[str]:
 
 
 def assert_ran_once(simulation: ClusterSimulation, count: int) -> None:
-    """All succeeded, in one run and under the first dispatch."""
+    """Check that all executions succeeded in one run, under the first dispatch."""
     assert states(simulation) == ["SUCCEEDED"] * count
     assert len(simulation.history.effects) == count
     assert rows(simulation, "SELECT id FROM executions WHERE dispatch = 1 AND attempt = 1", count)
 
 
 def lag(simulation: ClusterSimulation) -> None:
-    """Nothing that is reported reaches the store for now."""
+    """Let no report reach the store for now."""
     simulation.cut("recorder-0", "store")
     simulation.cut("recorder-1", "store")
 
@@ -131,7 +131,7 @@ def test_hand_over_backlog() -> None:
 
 
 def test_long_job_rebalance() -> None:
-    """Also while a long job runs, everything is committed: a worker that joins is given nothing again."""
+    """All offsets are committed while a long job runs, so a worker that joins gets no dispatch again."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 4, do="sleep", sec=40)
@@ -146,7 +146,7 @@ def test_long_job_rebalance() -> None:
 
 
 def test_retry_then_flush() -> None:
-    """The recorder dies between the commit of a retry and its hint, and Redis forgets."""
+    """The recorder dies between the commit of a retry and its hint, and Redis loses its memory."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         def die(process: Process) -> None:
@@ -181,7 +181,7 @@ def test_flush_while_running() -> None:
     ("verb", "done", "runs"), [("claim", True, 1), ("pre_start_check", True, 1), ("report", False, 2)]
 )
 def test_dead_before_report(verb: str, done: bool, runs: int) -> None:
-    """Whoever has claimed it dies: when the claim lapses, another one runs the same dispatch."""
+    """The worker that claimed a dispatch dies. When the claim lapses, another worker runs the same dispatch."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         def die(process: Process) -> None:
@@ -203,9 +203,11 @@ def test_dead_before_report(verb: str, done: bool, runs: int) -> None:
 @pytest.mark.parametrize("verb", ["pause", "delete", "cancel"])
 @pytest.mark.parametrize("flushed", [False, True])
 def test_superseded_comes_again(verb: str, flushed: bool) -> None:
-    """A dispatch has run, and its execution waits for the next one when a user wants it to end. Its worker died before it could
-    commit that. Those who would say it in its stead have died too, or Redis forgets it: so the message comes again, and there is
-    no flag of a dispatch that is over."""
+    """A dispatch has run, and its execution waits for the next dispatch when a user ends it.
+
+    The worker died before it could commit the offset. The processes that could ack the dispatch for it have died too, or Redis
+    loses its memory. So the message is delivered again, and Redis has no revocation of a dispatch that is over.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         is_fired = "SELECT 1 FROM executions"
@@ -243,7 +245,10 @@ def test_superseded_comes_again(verb: str, flushed: bool) -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_on_its_way_then_flush(lost: bool) -> None:
-    """It may have run already: it is fired again, and whatever has run is known as such by then."""
+    """Dispatches in flight may have run when Redis loses its memory.
+
+    They are fired again, and by then the store knows which have run.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]
@@ -285,7 +290,7 @@ def test_drain_interrupt() -> None:
 
 @pytest.mark.parametrize("done", [False, True])
 def test_frozen_in_fire(done: bool) -> None:
-    """The owner is frozen with a fire on its way to the store, or with the answer on its way back."""
+    """The owner is frozen with a fire in flight to the store, or with the answer in flight back."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         frozen = simulation.at("fire", "scheduler", lambda process: process.freeze(), done=done)
@@ -310,7 +315,10 @@ def test_cut_from_store() -> None:
 
 
 def test_cut_off_still_member() -> None:
-    """Cut off from the store in the moment of a fire: what it fired is published by an heir, although it reaches the others."""
+    """The owner is cut off from the store at the moment of a fire, and reaches all other servers.
+
+    Another instance publishes its batch.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         def cut(process: Process) -> None:
@@ -327,7 +335,7 @@ def test_cut_off_still_member() -> None:
 
 
 def test_epoch_restart() -> None:
-    """The registrar is restored from nothing and Redis is empty: epochs come from the store, so they go on."""
+    """The registrar is restored from nothing, and Redis is empty. Epochs come from the store, so they go on."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 5)
@@ -345,7 +353,7 @@ def test_epoch_restart() -> None:
 
 
 def test_leases_forgotten() -> None:
-    """The registrar forgets everybody while they are at work."""
+    """The registrar loses all leases while the schedulers work."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         before = epochs(simulation)
@@ -363,7 +371,7 @@ def epochs(simulation: ClusterSimulation) -> list[int]:
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_republished_batch(recorded: bool) -> None:
-    """The owner dies after publish and before seal. If the recorders lag, the store believes all of it PENDING."""
+    """The owner dies after publish and before seal. If the recorders lag, the store has all of it as PENDING."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         if not recorded:
@@ -382,10 +390,13 @@ def test_republished_batch(recorded: bool) -> None:
 
 @pytest.mark.slow
 def test_full_worker() -> None:
-    """A worker is full for two minutes, and has taken more than it can run: another worker with a slot runs it at once."""
+    """A worker is full for two minutes, and has taken more than it can run.
+
+    Another worker with a free slot runs it at once.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
-        simulation.knows_limits = False  # what the full worker has claimed waits until its claims lapse
+        simulation.knows_limits = False  # the dispatches that the full worker has claimed wait until the claims lapse
         simulation.kill("worker-1")
         await asyncio.sleep(7)
         await create_some(simulation, 3, do="sleep", sec=120)
@@ -398,7 +409,7 @@ def test_full_worker() -> None:
 
 
 def test_pool_away() -> None:
-    """Without workers the work stays on the timeline, where nothing expires it."""
+    """Work without workers stays on the timeline, where nothing expires it."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         simulation.kill("worker-0", "worker-1")
@@ -431,7 +442,7 @@ def test_finish_on_lagging_partition() -> None:
 
 
 def test_start_after_verdict() -> None:
-    """A worker is frozen with a start on its lips, judged, says it, and dies."""
+    """A worker is frozen before it reports a start, is judged lost, reports the start, and dies."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         simulation.kill("worker-1")
@@ -470,7 +481,7 @@ def test_broker_away_40s() -> None:
 
 
 def test_recorder_forgets() -> None:
-    """A worker dies, and before it is judged every recorder is replaced."""
+    """A worker dies, and every recorder is replaced before it is judged."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 8, do="sleep", sec=20)
@@ -490,7 +501,7 @@ def test_recorder_forgets() -> None:
 
 @pytest.mark.slow
 def test_store_away_10min() -> None:
-    """When it is back, the recorders come last."""
+    """The recorders reach the store last when it is back."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 8, do="sleep", sec=2)
@@ -507,7 +518,10 @@ def test_store_away_10min() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("after_sec", [1, 310])
 def test_offsets_forgotten(after_sec: float) -> None:
-    """What was finished is delivered again: told for five minutes, and too old from then on."""
+    """Finished dispatches are delivered again.
+
+    Their acks last for five minutes; after that, the dispatches are too old to start.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 10)
@@ -523,8 +537,11 @@ def test_offsets_forgotten(after_sec: float) -> None:
 
 @pytest.mark.slow
 def test_publisher_wakes_late() -> None:
-    """Frozen for six minutes with messages in its queue. An heir has published them long ago; some of them still run, under the
-    same dispatch or the next, and are told to end when that is wished."""
+    """The publisher is frozen for six minutes with messages in its queue.
+
+    Another instance has published them long ago. Some of them still run, under the same dispatch or the next, and are revoked
+    when a user asks.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         frozen = simulation.at("publish", "scheduler", lambda process: process.freeze())
@@ -549,7 +566,7 @@ def test_publisher_wakes_late() -> None:
 
 
 def test_commit_refused_long_job() -> None:
-    """The group is rebalanced after a start is told and before its offset is committed."""
+    """The group is rebalanced after a start is acknowledged and before its offset is committed."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         refused = simulation.at("ack", "worker", lambda process: simulation.broker.rebalance(), done=True)
@@ -562,7 +579,7 @@ def test_commit_refused_long_job() -> None:
 
 @pytest.mark.parametrize("before_ms", [30, 100, 150])
 def test_edit_api_dies(before_ms: int) -> None:
-    """The edit of what is early is in the store; its flag was never raised."""
+    """The edit of an early occurrence is in the store, and its revocation is not in Redis."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         job = await created(simulation, once(simulation, 5.0))
@@ -593,8 +610,10 @@ def test_cancel_then_flush() -> None:
 
 
 def test_answered_from_stored_response() -> None:
-    """Redis is away when a user pauses: the wish is stored, the answer is that it could not be set. Asked again under the same
-    key, what was stored answers: workers know of it by then."""
+    """Redis is away when a user pauses: the pause is stored, and the answer is an error.
+
+    The same request under the same key is answered from the stored response. Workers know of the pause by then.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]
@@ -628,7 +647,7 @@ def test_answered_from_stored_response() -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 def test_retry_storm(flushed: bool) -> None:
-    """Whatever a handler does fails for a while. Its retries wait, unless Redis forgets why."""
+    """Every run of a handler fails for a while. Its retries wait, unless Redis lost the breaker."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 2 * MIN_RUNS, do="fail", times=1)
@@ -657,7 +676,10 @@ def test_retry_storm(flushed: bool) -> None:
 
 
 def test_parked_stops_pool() -> None:
-    """A worker dies with claims. Until they lapse, its messages are parked at the other, which goes on with the rest."""
+    """A worker dies with claims.
+
+    Until they lapse, its messages are parked at the other worker, which goes on with the rest.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         simulation.broker.depth = 4
@@ -679,10 +701,10 @@ def test_parked_stops_pool() -> None:
 
 
 def test_store_stall_7s() -> None:
-    """Nobody can win what nobody can take: afterwards everyone goes on as before."""
+    """No instance can win a partition during the stall. Afterwards all owners go on as before."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
-        simulation.knows_limits = False  # a stall is no fault of the history
+        simulation.knows_limits = False  # a stall is no fault in the history
         before = epochs(simulation)
         await create_some(simulation, 10, 2.0)
         simulation.network.stalled.add("store")
@@ -700,7 +722,7 @@ def test_store_stall_7s() -> None:
 
 @pytest.mark.parametrize("after_ms", [0, 1, 3, 5, 8, 10, 12, 15, 20, 30])
 def test_trigger_races_delete(after_ms: int) -> None:
-    """At two APIs."""
+    """The trigger and the delete arrive at two APIs."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await simulation.start("api-1")
@@ -718,7 +740,7 @@ def test_trigger_races_delete(after_ms: int) -> None:
 
 
 def test_dead_before_ack() -> None:
-    """A report is acknowledged, and its worker dies before it can say so to the claims."""
+    """A report is acknowledged, and its worker dies before it can ack the dispatch."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         dead = simulation.at("ack", "worker", lambda process: simulation.kill(process.name))
@@ -732,8 +754,10 @@ def test_dead_before_ack() -> None:
 
 
 def test_dead_before_ack_with_its_recorder() -> None:
-    """A worker dies between the acknowledgement of its report and the mark for it; the recorder of its partition settles that
-    report, and dies before it sets the mark in the worker's place. The next recorder does."""
+    """A worker dies between the acknowledgement of its report and its ack.
+
+    The recorder of its partition settles that report, and dies before it acks in the worker's place. The next recorder does.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         worker = simulation.at("ack", "worker", lambda process: simulation.kill(process.name))
@@ -749,7 +773,7 @@ def test_dead_before_ack_with_its_recorder() -> None:
 
 
 def test_duplicate_parked_then_flush() -> None:
-    """A message is delivered twice to one worker; when the first run is settled, Redis forgets that it was."""
+    """A message is delivered twice to one worker. When the first run is settled, Redis loses the claim."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         simulation.broker.duplicate = 1.0
@@ -764,7 +788,7 @@ def test_duplicate_parked_then_flush() -> None:
 
 
 def test_duplicate_parked_flush_while_running() -> None:
-    """Redis forgets a claim while the first delivery runs: the second does not take its place."""
+    """Redis loses a claim while the first delivery runs. The second delivery does not take its place."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         simulation.broker.duplicate = 1.0
@@ -777,7 +801,7 @@ def test_duplicate_parked_flush_while_running() -> None:
 
 
 def test_duplicate_waits_then_flush() -> None:
-    """Both deliveries wait for a slot of one worker, because Redis forgot between their claims."""
+    """Both deliveries wait for a slot of one worker, because Redis lost its memory between their claims."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         simulation.kill("worker-1")
@@ -794,11 +818,14 @@ def test_duplicate_waits_then_flush() -> None:
     assert states(simulation) == ["SUCCEEDED"] * 3
     assert len(simulation.history.effects) == 3
     dispatches = simulation.disk.conn.execute("SELECT dispatch FROM executions ORDER BY 1").fetchall()
-    assert dispatches == [(1,), (1,), (2,)], "what was on its way when Redis forgot is fired again"
+    assert dispatches == [(1,), (1,), (2,)], "dispatches in flight when Redis lost its memory are fired again"
 
 
 def test_dead_after_settle() -> None:
-    """The recorder dies between the commit of a batch and its answer: whoever records next finds its place behind it."""
+    """The recorder dies between the commit of a batch and its answer.
+
+    The next recorder finds the checkpoint behind the batch.
+    """
 
     async def scenario(simulation: ClusterSimulation) -> None:
         dead = simulation.at("settle", "recorder", Process.kill, done=True, given=lambda: succeeded(simulation))
@@ -832,7 +859,7 @@ def test_idle_worker_dies() -> None:
 
 
 def test_events_partitions_added() -> None:
-    """Whoever is here goes on where it reported; whoever comes may report to a new partition."""
+    """Present workers go on in their partition. New workers may report to a new partition."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 8, do="sleep", sec=60)
@@ -851,7 +878,7 @@ def test_events_partitions_added() -> None:
 
 @pytest.mark.parametrize("away_sec", [2.0, 3.6, 5.5])
 def test_store_away_between_ticks(away_sec: float) -> None:
-    """The store is away for a moment, again and again, while workers run: a batch that is tried often has its ticks once."""
+    """The store is away for a moment, again and again, while workers run. A batch that is tried often has its ticks once."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 8, do="sleep", sec=60)
@@ -867,7 +894,7 @@ def test_store_away_between_ticks(away_sec: float) -> None:
 
 
 def test_tick_answers_lost() -> None:
-    """The log has each tick of the recorders, and the answer is lost: what is sent again is the same tick."""
+    """The log has each tick of the recorders, and the answer is lost. The tick that is sent again is the same tick."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         def cut(process: Process, verb: str, done: bool) -> bool:
@@ -892,7 +919,7 @@ def test_tick_answers_lost() -> None:
 
 
 def test_old_copy_of_redis() -> None:
-    """Redis is restored from a copy that was made before a cancel: it has a generation, and lacks the revocation."""
+    """Redis is restored from a copy that was made before a cancel. The copy has a generation, and lacks the revocation."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         workers = [simulation.processes["worker-0"], simulation.processes["worker-1"]]

@@ -1,4 +1,4 @@
-"""Ways to lose or repeat work that were found once, each played again. The names are those of docs/invariants.md."""
+"""Faults that once lost or repeated work, each played again. The names are those of docs/invariants.md."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ Director = Callable[[Simulation], Awaitable[None]]
 
 
 def play(director: Director, seed: int = 1, *, knows_limits: bool = True, **options: Any) -> Simulation:
-    """Play a story to its quiet end; no promise may be broken in it. The world is over then; disk and history remain."""
+    """Play a scenario until it is quiet, and check every promise. The world is closed then; disk and history remain."""
     simulation = Simulation(seed, **options)
     simulation.knows_limits = knows_limits
     try:
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
 
 
 def flush(simulation: Simulation) -> None:
-    """The hot index loses its memory."""
+    """Let the hot index lose its memory."""
     assert simulation.engine is not None
     index = simulation.engine.drivers.index
     assert isinstance(index, MemoryHotIndex)
@@ -165,7 +165,7 @@ def test_edit_same_next() -> None:
 
 @pytest.mark.parametrize("every", ["*/2 * * * * *", "* * * * * *"])
 def test_edit_while_overdue(every: str) -> None:
-    """Several times of a plan wait for a key when a plan that has only some of them takes its place."""
+    """Several times of a plan wait for a key when a plan that has only some of them replaces it."""
     line = Concurrency("line", 1, ordered=True)
 
     async def scenario(simulation: Simulation) -> None:
@@ -194,7 +194,7 @@ def test_skip_every_second() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_buffer_lost_wake_up(seed: int) -> None:
-    """The run ends at the very moment the next one is fired."""
+    """The run ends at the very moment at which the next one is fired."""
 
     async def scenario(simulation: Simulation) -> None:
         payload = {"v": 1, "do": "sleep", "sec": 1.0}
@@ -251,7 +251,7 @@ def test_republished_batch() -> None:
 
 
 def test_capped_head() -> None:
-    """A backlog behind a full key is the head of the timeline; another job's entry is lost from the index."""
+    """A backlog behind a full key is the head of the timeline; the entry of another job is lost from the index."""
 
     async def scenario(simulation: Simulation) -> None:
         key = Concurrency("narrow", 1)
@@ -266,7 +266,10 @@ def test_capped_head() -> None:
 
 
 def test_poison() -> None:
-    """One entry cannot be planned; the others of its batch fire. Its schedule waits, and goes on when it can be planned again."""
+    """One entry cannot be planned; the others of its batch fire.
+
+    Its schedule waits, and goes on when it can be planned again.
+    """
 
     async def scenario(simulation: Simulation) -> None:
         catch_up = CatchUp(CatchUpPolicy.ALL, 3600)
@@ -281,7 +284,7 @@ def test_poison() -> None:
         assert one(simulation, "SELECT due_ms IS NOT NULL FROM timeline WHERE key = ?", bad.job_id) == (1,)
         simulation.disk.conn.execute(text, ("Europe/Berlin", bad.job_id))
 
-    # Not checked for lateness: that this machine lacks a zone is no fault that the checker knows.
+    # Not checked for lateness: the checker does not know that this machine lacks a zone.
     with Simulation(1) as simulation:
         simulation.direct(lambda: scenario(simulation))
         assert states(simulation) == ["SUCCEEDED"] * 15
@@ -420,7 +423,7 @@ def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
 
 
 def test_dies_in_its_first_second() -> None:
-    """A handler kills its process at once, again and again: its attempts are used up nevertheless."""
+    """A handler kills its process at once, again and again. Its attempts are used up nevertheless."""
 
     async def director(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "die"}))
@@ -432,7 +435,7 @@ def test_dies_in_its_first_second() -> None:
 
 
 def test_edit_overdue_while_paused() -> None:
-    """A pause keeps a one-shot that becomes due meanwhile: it is the edit that gives that time up, and the decision says so."""
+    """A pause covers the due time of a one-shot. The edit gives that time up, and the decision names the edit."""
 
     async def director(simulation: Simulation) -> None:
         assert simulation.engine is not None

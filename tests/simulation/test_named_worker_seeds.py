@@ -1,4 +1,4 @@
-"""Ways in which workers lost, repeated or starved work, each played again. The names are those of docs/invariants.md."""
+"""Faults by which workers lost, repeated or starved work, each played again. The names are those of docs/invariants.md."""
 
 import asyncio
 
@@ -12,10 +12,10 @@ from tests.simulation.test_named_seeds import one, states, until
 
 
 def test_oldest_starves() -> None:
-    """Runs are longer than claims are relied upon, and the backlog is longer than the worker."""
+    """Runs are longer than the trusted time of claims, and the backlog is longer than the worker's slots."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
-        # One owner that hears of everything: what is published late is behind what was published in time.
+        # One owner that gets all hints: a later publication is behind the earlier ones.
         simulation.redis.loses_hints = 0.0
         simulation.kill("worker-1", "scheduler-1")
         await asyncio.sleep(SESSION_SEC + 2)
@@ -30,7 +30,7 @@ def test_oldest_starves() -> None:
 
 
 def test_stalled_with_a_stubborn_run() -> None:
-    """The control loop of a worker stands still for 25 s. When it goes on, one of its runs ignores its cancellation."""
+    """The control loop of a worker stalls for 25 s. When it goes on, one of its runs ignores its cancellation."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         simulation.kill("worker-1")
@@ -42,7 +42,7 @@ def test_stalled_with_a_stubborn_run() -> None:
         simulation.processes["worker-0"].wake()
         await create_some(simulation, 4)
         await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 5", 4), 30)
-        # It is reported as interrupted, which costs no attempt, and begins again.
+        # The run is reported as interrupted, which costs no attempt, and begins again.
         await until(lambda: len(simulation.history.effects) == 6, 60)
 
     simulation = play(scenario)
@@ -51,7 +51,7 @@ def test_stalled_with_a_stubborn_run() -> None:
 
 
 def test_dies_in_its_first_second() -> None:
-    """A handler kills its process at once: whichever worker runs it dies before it can report anything."""
+    """A handler kills its process at once. Each worker that runs it dies before it can report anything."""
 
     async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 1, do="die")
@@ -63,7 +63,7 @@ def test_dies_in_its_first_second() -> None:
     # The first run of an attempt may end unseen, the second one may not.
     assert len(deaths) <= 2 * QUICK.max_attempts
     assert sorted(states(simulation)) == ["DEAD", *["SUCCEEDED"] * 10]
-    # A neighbour whose start was announced when its worker died has lost an attempt, as it does with any lost worker.
+    # A neighbour whose start was announced when its worker died has lost an attempt, as with any lost worker.
     ((attempts,),) = [one(simulation, "SELECT max(attempt) FROM executions WHERE state = 5")]
     assert attempts <= 1 + len(deaths)
 

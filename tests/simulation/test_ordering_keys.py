@@ -1,4 +1,4 @@
-"""Jobs in a line, with everything that may happen to the one in front."""
+"""Jobs of one ordering key, and everything that may happen to the first of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ def ordered(simulation: Simulation, delay: float = 0.0, do: str = "", **fields: 
 
 
 def ran(simulation: Simulation) -> list[str]:
-    """The jobs of all runs, in the order in which they began."""
+    """The jobs of all runs, in the order of their starts."""
     job_of = dict(simulation.disk.conn.execute("SELECT id, job_id FROM executions").fetchall())
     return [job_of[effect.execution] for effect in sorted(simulation.history.effects, key=lambda e: e.start_ms)]
 

@@ -1,4 +1,4 @@
-"""The oracle of completeness on made-up histories: what it demands, what it allows, and what it cannot know."""
+"""The oracle of completeness on invented histories: what it demands, what it allows, and what it cannot know."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ def asked(action: str, at_sec: float, spec: JobSpec | None = None, **more: Any) 
 
 @dataclass
 class MadeUp:
-    """Rows of one job."""
+    """Rows of one invented job."""
 
     state: JobState = JobState.ACTIVE
     executions: dict[str, StoredExecution] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Lives of a cluster on a real PostgreSQL: the real driver under kills, freezes, cuts, terminated backends and passing errors."""
+"""Simulation runs of a cluster on a real PostgreSQL: the real driver under kills, freezes, cuts, terminated backends and
+temporary errors."""
 
 import asyncio
 import os
@@ -15,7 +16,7 @@ CHUNK = 5
 
 
 def simulate(seed: int) -> list[str]:
-    """One short run: some seconds of requests under faults, then quiet."""
+    """Play one short run: some seconds of requests under faults, then quiet."""
     kill = (0.0, 0.0001, 0.0004)[seed % 3]
     freeze = 0.0001 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 20_000), limit=4)

@@ -1,4 +1,4 @@
-"""Tenants that share one engine: by weight, and no faster than their rates."""
+"""Tenants that share one engine by their weights, within their rates."""
 
 import asyncio
 import sys
@@ -24,7 +24,7 @@ SLOW: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.4}
 
 
 play = partial(play_any, knows_limits=False)
-"""Rates, pauses and pool caps are set behind the back of the history."""
+"""Set rates, pauses and pool caps without noting them in the history."""
 
 
 def as_tenant(name: str) -> Caller:
@@ -53,7 +53,7 @@ def tenant_of(simulation: Simulation) -> dict[str, str]:
 
 
 def most_within(simulation: Simulation, tenant: str, window_ms: int) -> int:
-    """The most starts of a tenant in any window of this length."""
+    """The largest number of starts of a tenant in any window of this length."""
     tenants = tenant_of(simulation)
     starts = sorted(e.start_ms for e in simulation.history.effects if tenants[e.execution] == tenant)
     return max(sum(start <= other < start + window_ms for other in starts) for start in starts)
@@ -66,7 +66,7 @@ def test_a_tenant_starts_no_faster_than_its_rate() -> None:
 
     simulation = play(scenario)
     assert len(simulation.history.effects) == 120
-    assert most_within(simulation, "slow", 1_000) <= 17  # what is early for one instant starts together
+    assert most_within(simulation, "slow", 1_000) <= 17  # early occurrences of one instant start together
     assert most_within(simulation, "free", 1_000) == 60
 
 
@@ -162,22 +162,22 @@ def test_settings_are_looked_at_now_and_then_and_not_without_end() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(weight=3))
         assert simulation.engine is not None
-        settings_store, looks = simulation.engine.drivers.settings_store, []
+        settings_store, reads = simulation.engine.drivers.settings_store, []
         look = settings_store.tenants_after
 
         async def counted(since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
-            looks.append(since_ms)
+            reads.append(since_ms)
             return await look(since_ms)
 
         settings_store.tenants_after = counted  # type: ignore[method-assign]
         await asyncio.sleep(20)
-        assert 10 <= len(looks) <= 30
+        assert 10 <= len(reads) <= 30
 
     play(scenario)
 
 
 def most_at_once(simulation: Simulation, tenant: str) -> int:
-    """The most runs of a tenant that went on at the same time."""
+    """The largest number of runs of a tenant at the same time."""
     tenants = tenant_of(simulation)
     ours = [e for e in simulation.history.effects if tenants[e.execution] == tenant]
     return max(sum(e.start_ms <= at.start_ms < (e.end_ms or sys.maxsize) for e in ours) for at in ours)
@@ -275,7 +275,7 @@ def test_blocked_and_indexed_entries_keep_to_one_budget() -> None:
 
 
 def late_at_most(simulation: Simulation, tenant: str, percent: int) -> int:
-    """By how many milliseconds so many of a hundred starts of a tenant were late at most."""
+    """The lateness in ms within which `percent` of a tenant's starts were."""
     tenants = tenant_of(simulation)
     late = sorted(e.start_ms - e.due_ms for e in simulation.history.effects if tenants[e.execution] == tenant)
     return late[len(late) * percent // 100 - 1]

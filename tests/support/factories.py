@@ -1,4 +1,4 @@
-"""Valid values; a test states only what matters to it."""
+"""Valid values with defaults. A test states only what matters to it."""
 
 from datetime import UTC, datetime
 from itertools import count
@@ -24,7 +24,7 @@ _serial = count(1)
 
 
 def job_id() -> JobId:
-    """Ids of jobs made later sort after those made before."""
+    """Ids of jobs that are made later sort after earlier ones."""
     return JobId(f"01900000-0000-7000-8000-{next(_serial):012x}")
 
 
@@ -33,7 +33,7 @@ def instant(ms: int) -> datetime:
 
 
 def spec(**fields: Any) -> JobSpec:
-    """A one-shot that is due at once, unless told otherwise."""
+    """A one-shot that is due at once by default."""
     return JobSpec(**{"type": JobType.ONE_TIME, "target": Target(POOL, HANDLER), **fields})
 
 
@@ -81,7 +81,7 @@ def entry(key: str | None = None, due_ms: int = NOW_MS, **fields: Any) -> Entry:
 
 
 def execution(of: Job | None = None, nominal_ms: int = NOW_MS, **fields: Any) -> Execution:
-    """Handed out and not started, unless told otherwise."""
+    """An execution that is dispatched and not started by default."""
     owner = of or job()
     return Execution(
         **{
@@ -132,7 +132,7 @@ def dispatch(execution: str | None = None, number: int = 1, **fields: Any) -> Di
 
 
 def report(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **fields: Any) -> Report:
-    """Of a run that began when it was due and took a second. One that did not begin has `started_ms` 0."""
+    """A report of a run that began when it was due and took a second. A run that did not begin has `started_ms` 0."""
     made = Report(
         execution_id=of.execution_id,
         dispatch=of.number,

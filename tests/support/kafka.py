@@ -1,4 +1,4 @@
-"""A part of the shared broker that is one test's own."""
+"""Topics of the shared broker that belong to one test."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from tests.support.servers_up import kafka_servers
 
 @asynccontextmanager
 async def options_for_a_test(**fields: Any) -> AsyncIterator[KafkaOptions]:
-    """With a prefix that nobody else has; topics that begin with it are deleted afterwards."""
+    """Options with a prefix of their own. Topics that begin with it are deleted afterwards."""
     options = KafkaOptions(
         **{
             "servers": fields.get("servers") or kafka_servers(),

@@ -12,11 +12,11 @@ from tests.support.eventually import eventually
 from tests.support.tcp_cutter import HOST, Cutter, tell
 
 SOON_SEC = 0.1
-"""So long we listen for what must not come."""
+"""How long a test listens for data that must not arrive."""
 
 
 class Server:
-    """Says back what it hears, and remembers it."""
+    """A server that repeats what it receives, and remembers it."""
 
     def __init__(self) -> None:
         self.heard = b""

@@ -12,7 +12,7 @@ LATER = instant(NOW_MS + HOUR)
 
 
 def decoded(**fields: Any) -> TaskSpec:
-    """A daily task, unless told otherwise."""
+    """A daily task by default."""
     usual: dict[str, Any] = {"type": "RECURRING", "payload": {"webhook_url": URL}}
     if not fields.keys() & {"type", "interval", "cron_expression"}:
         usual["cron_expression"] = "0 8 * * *"

@@ -1,4 +1,4 @@
-"""What is answered of a task."""
+"""The view of a task."""
 
 from datetime import timedelta
 from typing import Any

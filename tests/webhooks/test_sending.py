@@ -1,4 +1,4 @@
-"""What is sent to a receiver, checked by the receiver; and what its answer means."""
+"""Requests to a receiver, checked by the receiver; and the meaning of its answers."""
 
 import json
 from collections.abc import AsyncIterator
@@ -195,7 +195,7 @@ async def test_call_without_a_response_is_always_retried(sender: WebhookSender, 
 
 
 INBOX = "POST /status/200/X-Of:inbox HTTP/1.1\r\nHost: shared.example\r\nContent-Length: 400\r\n\r\n"
-"""Written behind a request, it makes the beginning of the next one on the same connection its own body."""
+"""Behind a request, these bytes turn the beginning of the next request on the same connection into its body."""
 SMUGGLED = {
     "chunked": WebhookCall(
         "", "POST", {"Transfer-Encoding": "chunked", "Content-Type": "text/plain"}, f"0\r\n\r\n{INBOX}"

@@ -34,7 +34,7 @@ def application() -> Noonday:
 
 
 async def runs(app: Noonday, data: Path) -> None:
-    """The file is free, and an engine on it works."""
+    """Check that the file is free, and that an engine on it works."""
     async with app.embedded(data):
         assert await app.result(await app.enqueue("echo", 7), timeout=WITHIN_SEC) == 7
 

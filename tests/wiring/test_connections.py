@@ -1,4 +1,4 @@
-"""Clients that send too much, too slowly, or on too many connections: over real sockets."""
+"""Clients that send too much, too slowly, or on too many connections, over real sockets."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ WITHIN_SEC = 60
 
 @dataclass
 class Site:
-    """A server whose answers wait until they may be given."""
+    """A server whose answers wait until the test releases them."""
 
     connections: Connections
     port: int = 0
@@ -65,7 +65,7 @@ class Site:
             return await reader.read()
 
     async def is_closed(self, client: Stream) -> bytes:
-        """What the server said before it closed the connection."""
+        """Return the output of the server before it closed the connection."""
         async with asyncio.timeout(WITHIN_SEC):
             try:
                 return await client[0].read()
@@ -76,7 +76,7 @@ class Site:
         self.connections.close_late(asyncio.get_running_loop().time() + seconds)
 
     async def until(self, awaits: Awaits) -> None:
-        """Until the only connection waits for this."""
+        """Wait until the only connection is in this state."""
         await eventually(lambda: [each.awaits for each in self.connections._open] == [awaits], WITHIN_SEC)
 
 

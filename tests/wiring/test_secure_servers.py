@@ -1,4 +1,4 @@
-"""Servers that demand TLS and a password, reached as the settings say: each is let in, and refused with the wrong ones."""
+"""Servers with TLS and a password: a client with the right settings is accepted, and one with the wrong ones is refused."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -48,7 +48,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_of(**fields: str | Path) -> Settings:
-    """As the environment says them."""
+    """Settings from environment variables."""
     environment = {f"NOONDAY_{name.upper()}": str(value) for name, value in fields.items()}
     return load_settings({}, {"NOONDAY_KEYS": new_env_value(), **environment}, Path("/dev/null"))
 
@@ -143,7 +143,7 @@ async def test_a_user_of_redis_needs_its_own_prefix_only(redis: Redis, certifica
 
 
 async def use_all_of_it(settings: Settings) -> None:
-    """Everything that Redis is asked for. Raises Unavailable if any of it is refused."""
+    """Use every operation of Redis. Raises Unavailable if any of them is refused."""
     connection = redis_connection(settings)
     clock = SystemClock()
     signals, index = RedisSignals(connection), RedisHotIndex(connection, clock, 0)
@@ -215,7 +215,7 @@ async def test_a_user_of_etcd_needs_its_own_prefix_only(etcd: Etcd, certificate:
 
 
 async def members(settings: Settings) -> set[InstanceId]:
-    """Who is there, once we are."""
+    """The members, after we have joined."""
     redis = redis_connection(settings)
     leases = leases_of(settings, "scheduler", redis)
     try:
@@ -258,7 +258,7 @@ async def test_kafka(kafka: Kafka, certificate: Certificate, stranger: Path) -> 
 
 
 async def read_back(tick: Tick, settings: Settings) -> list[Any]:
-    """What the log says, once we have written to it."""
+    """The log, after we have written to it."""
     keyring = Keyring.from_env_value(settings.encryption.keys or "")
     bus = KafkaBus(kafka_options(settings), keyring, SystemClock())
     try:

@@ -1,4 +1,4 @@
-"""An application that creates jobs in transactions of its own, with no engine in its process."""
+"""An application that creates jobs in its own transactions, with no engine in its process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -136,7 +136,7 @@ async def index() -> MemoryHotIndex:
 
 
 async def listening(listener: TimelineListener, database: PostgresDatabase) -> "asyncio.Task[int]":
-    """A round that is under way, and hears."""
+    """A round in progress that receives notifications."""
     task = asyncio.create_task(listener.run_once(0))
     channel = channel_of(database.options.schema)
     look = f"SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'LISTEN%{channel}%'"

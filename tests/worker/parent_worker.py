@@ -1,6 +1,6 @@
-"""What a parent starts in place of a worker: `python parent_worker.py FDS FOLDER WORDS...`.
+"""A substitute for a worker that its parent starts: `python parent_worker.py FDS FOLDER WORDS...`.
 
-It notes its pid in FOLDER, does what the files there say, and ends with 0 once it is told to stop or to retire.
+It notes its pid in FOLDER, acts on the files there, and ends with 0 when it is stopped or retired.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Runs that ignore their end: they are reported without it, replaced up to a limit, and what they return is dropped."""
+"""Runs that ignore their end are reported nevertheless, and replaced up to a limit; their late results are dropped."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ GRACE_SEC = 5.0
 
 
 class Stubborn:
-    """Handlers that go on until the test lets them go, whatever they are told."""
+    """Handlers that ignore cancellation, and go on until the test releases them."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -57,7 +57,7 @@ def advance(it: Rig, seconds: float) -> None:
 
 
 async def abandon(it: Rig, stubborn: Stubborn, name: str, **fields: Any) -> Any:
-    """Publish a run that ignores its end, let its timeout and the grace pass, and answer its report."""
+    """Publish a run that ignores its end, let its timeout and the grace pass, and return its report."""
     before = len(stubborn.entered)
     made = await it.publish(name, timeout_sec=4, **fields)
     await it.until(lambda: len(stubborn.entered) > before)

@@ -35,7 +35,7 @@ class AwayBus(MemoryBus):
 
 
 class HangingSignals(MemorySignals):
-    """Does not answer who says what the log has acknowledged, like a Redis that is frozen."""
+    """Signals that never answer an ack, like a frozen Redis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ async def test_run_that_ended_while_the_bus_was_away_is_reported_if_the_bus_retu
 
 
 async def test_a_stop_reports_its_runs_while_the_signals_hang(logs: list[EventDict]) -> None:
-    """An interrupted run whose report waits for Redis would be found lost, and would have used up its attempt."""
+    """A run whose report waits for Redis would be judged lost, and would have used up its attempt."""
     signals = HangingSignals()
     handlers = [handler(wait, Mode.ASYNC), handler(quick, Mode.ASYNC)]
     async with rig(handlers, signals=signals, real_time=True, drain_sec=0.05, cancel_grace_sec=PATIENCE_SEC) as it:

@@ -1,4 +1,4 @@
-"""What a run may say of its own end."""
+"""Completions by a run of its own end."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.support.factories import HANDLER, POOL, WORKER, dispatch
 
 
 class Kept(Completions):
-    """Believes everybody."""
+    """Completions that accept every run."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[Report, str | None]] = []

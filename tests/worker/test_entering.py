@@ -1,4 +1,4 @@
-"""When a run begins: its clock starts when its handler is entered, and none is handed out that would have to wait."""
+"""The start of a run: its timeout begins when its handler is entered, and no dispatch is taken that would have to wait."""
 
 import threading
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.worker.rig import Rig, handler, rig
 
 
 class Gate:
-    """Handlers that wait until the test lets them go on."""
+    """Handlers that wait until the test releases them."""
 
     def __init__(self) -> None:
         self.open = threading.Event()

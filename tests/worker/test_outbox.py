@@ -1,4 +1,4 @@
-"""What happens to entries of the log that are too large, and to the others meanwhile."""
+"""Entries of the log that are too large, and the other entries meanwhile."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ LIMIT = 2_000
 
 
 class NarrowBus(MemoryBus):
-    """Takes entries of up to LIMIT bytes, and none while it is away."""
+    """Accepts entries of up to LIMIT bytes, and none while it is away."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.away: set[int] = set()
-        """Partitions that take nothing."""
+        """Partitions that accept nothing."""
         self.answers = True
 
     async def partitions(self) -> int:

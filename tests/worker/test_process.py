@@ -30,7 +30,7 @@ _LIMIT = 1_000
 _KEYRING = Keyring.generate()
 
 
-# A process takes a while to start: tests share those that they do not kill.
+# A process starts slowly: tests share those that they do not kill.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -366,7 +366,7 @@ async def result_of(host: ProcessHost, run: Run, limit: int = _LIMIT) -> bytes |
 
 
 async def cancelled(host: ProcessHost, run: Run, reason: str) -> bytes | None:
-    """What comes of a run that is asked to end once it runs."""
+    """Cancel a run after it has begun, and return its result."""
     task = asyncio.create_task(result_of(host, run))
     await has_printed(run)
     run.stop_reason = reason

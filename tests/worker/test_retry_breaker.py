@@ -13,7 +13,7 @@ THERE = "https://a.example:443"
 
 
 class TwoWorkers:
-    """Two workers that share their breakers, and runs that end as they are told to."""
+    """Two workers that share their breakers, and runs that end as configured."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

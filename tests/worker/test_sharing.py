@@ -26,7 +26,7 @@ class Slots:
         return made
 
     def start(self, runs: list[Run]) -> list[Run]:
-        """Start what may start."""
+        """Start the runs that may start."""
         starting = self.shares.sort(POOL, runs).starting
         self.shares.started(starting)
         return starting

@@ -19,7 +19,7 @@ TIMEOUT_SEC = 30.0
 
 
 class Shared(MemoryThrottles):
-    """What all workers share; it may be away."""
+    """The counters that all workers share; they may be unavailable."""
 
     away = False
     asked = 0

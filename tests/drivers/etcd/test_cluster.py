@@ -81,7 +81,7 @@ async def test_without_a_majority_the_call_ends_in_time(cluster: Etcd, new_lease
 
 
 async def renewed(leases: EtcdLeases) -> bool:
-    """A lease that has lapsed would fail the test for good."""
+    """Renew a lease. A lapsed lease would fail the test for good."""
     try:
         kept = await leases.renew()
     except LeasesUnavailable:

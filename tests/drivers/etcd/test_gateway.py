@@ -29,7 +29,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture(scope="module")
 def locked_etcd(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[Etcd]:
-    """Speaks TLS only, and demands a password."""
+    """An etcd with TLS and a password."""
     folder = tmp_path_factory.mktemp("etcd-locked")
     with Etcd(folder, free_ports(2), nodes=1, password=PASSWORD, certificate=certificate) as etcd:
         yield etcd

@@ -23,7 +23,7 @@ LONG_SEC = 30.0
 
 @pytest.fixture
 async def cutter() -> AsyncIterator[Cutter]:
-    """Between us and the etcd that all tests share."""
+    """A cutter in front of the etcd that all tests share."""
     upstream = urlsplit(ETCD_URLS[0])
     async with Cutter(str(upstream.hostname), int(upstream.port or 0)) as cutter:
         yield cutter
@@ -219,5 +219,5 @@ async def test_an_etcd_that_was_restarted_still_knows_the_lease(own_etcd: Etcd, 
 
 
 def post(path: str, **texts: str) -> None:
-    """To the etcd that all tests share, by hand."""
+    """Send a request to the etcd that all tests share."""
     fetch(f"{ETCD_URLS[0]}/v3/{path}", {name: b64encode(text.encode()).decode() for name, text in texts.items()})

@@ -53,7 +53,7 @@ async def take_all(bus: KafkaBus, wanted: Sequence[Dispatch]) -> list[Dispatch]:
 
 @asynccontextmanager
 async def at_work(new_bus: NewBus, options: KafkaOptions) -> AsyncIterator[tuple[KafkaBus, int]]:
-    """A bus on which everything has been done once, and the partition of the log."""
+    """A bus on which every operation has been done once, and the partition of the log."""
     bus = new_bus(options)
     await bus.start()
     partition = await bus.join(ANN, {POOL: 10})
@@ -136,7 +136,7 @@ async def test_acknowledged_messages_survive_the_death_of_the_broker(
 async def test_a_bus_whose_broker_is_frozen_can_be_closed(
     broker: Kafka, new_bus: NewBus, hasty_options: KafkaOptions
 ) -> None:
-    """A client with a commit under way stays behind until the broker wakes; nobody has to wait for it."""
+    """A client with a commit in flight stays behind until the broker wakes; no caller waits for it."""
     before = set(threading.enumerate())
     async with at_work(new_bus, hasty_options) as (bus, _):
         broker.pause()
@@ -191,7 +191,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 
 async def works(process: asyncio.subprocess.Process, bus: KafkaBus) -> None:
-    """It gets its share of what is published."""
+    """Check that a worker gets its share of the published dispatches."""
     hearing = asyncio.create_task(line(process))
     async with asyncio.timeout(WITHIN_SEC):
         while not hearing.done():

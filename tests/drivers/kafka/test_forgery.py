@@ -79,7 +79,7 @@ async def test_recorder_never_reads_entries_without_a_valid_signature(bus: Kafka
     await bus.report(partition, [first])
     write(options, log, msgspec.msgpack.encode([report(dispatch())]), partition=partition)
     await bus.report(partition, [last])
-    # An honest message of one partition, repeated in another one.
+    # A valid message of one partition, repeated in another one.
     (original, *_) = messages(options, log)
     write(options, log, original.value() or b"", partition=1 - partition, headers=original.headers())
     found = []

@@ -88,7 +88,7 @@ def test_depth_limit_of_a_pool_is_a_little_more_than_it_took_in_the_last_second(
 
 
 def test_a_pool_that_takes_all_it_is_given_is_given_more_quickly() -> None:
-    """Of a burst, a pool of a hundred is given 16,700 a second within two seconds."""
+    """A pool of a hundred slots gets 16,700 dispatches a second of a burst within two seconds."""
     gauge, now, end = Gauge(), 0.0, 0
     note(gauge, end, noted(end, concurrency=100, mean_dispatches=1.0), now)
     while gauge.limit < 16_700 * 0.4:

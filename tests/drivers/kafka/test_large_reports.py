@@ -1,4 +1,4 @@
-"""A worker on a real broker whose runs say more than one message holds."""
+"""A worker on a real broker whose runs report more than one message can hold."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ async def test_neither_large_progress_nor_a_large_result_silences_a_worker(
         return "r" * 2 * options.message_bytes
 
     handlers = [handler(talk, Mode.ASYNC), handler(boast, Mode.ASYNC)]
-    # As with settings that were changed one process after the other: the worker allows more than a message holds.
+    # As if processes got a changed setting one after the other: the worker allows more than a message can hold.
     limits = {"result_limit": 4 * options.message_bytes, "cancel_grace_sec": 0.0, "drain_sec": 0.0}
     async with rig(handlers, bus=bus, real_time=True, concurrency={"p": RUNS + 1}, **limits) as here:
         talking = [await here.publish("talk") for _ in range(RUNS)]

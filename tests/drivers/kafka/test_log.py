@@ -25,7 +25,7 @@ def entries(count: int) -> list[LogEntry]:
 
 
 async def read(bus: KafkaBus, offset: int, limit: int = 100, partition: int = 0) -> LogBatch:
-    """The next that there is."""
+    """Read the next batch."""
     async with asyncio.timeout(WITHIN_SEC):
         while not (batch := await bus.read(partition, offset, limit, 0.5)).entries:
             pass
@@ -104,10 +104,10 @@ async def test_recreated_log_has_another_generation(bus: KafkaBus, options: Kafk
         try:
             return await bus.generation(1) != before
         except BusUnavailable:
-            return False  # its deletion, or its making, is under way
+            return False  # the topic is being deleted or created
 
     await eventually(another, WITHIN_SEC)
-    # Whoever was told of the former generation must not read on as if nothing had happened.
+    # A reader of the former generation must not read on as if nothing had happened.
     with pytest.raises(StaleEpoch, match="was recreated"):
         await read(bus, end)
     assert await bus.generation(0) != before

@@ -13,7 +13,7 @@ PLACE = ("normal", 0)
 
 
 def buffer(start: int | None = 10) -> tuple[DispatchBuffer, OffsetTracker]:
-    """With one partition."""
+    """A buffer with one partition."""
     made = DispatchBuffer()
     made.add_partition(PLACE, NORMAL, start)
     return made, made.trackers[PLACE]
@@ -208,8 +208,11 @@ def test_buffer_counts_waiting_dispatches_and_bytes() -> None:
 
 
 class Offsets(RuleBasedStateMachine):
-    """Whatever happens: no partition is committed past a dispatch that was not done with, nothing comes twice by itself, and
-    what was done with is committed in the end."""
+    """Random histories of a buffer.
+
+    No partition is committed past an unprocessed dispatch, no dispatch is delivered twice without a rebalance, and all
+    processed ones are committed in the end.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -248,7 +251,7 @@ class Offsets(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def change_hands(self, number: int) -> None:
-        """And come back, from what would have been committed."""
+        """Revoke partitions, and assign them again from the committable offsets."""
         place = ("t", number)
         start = self.buffer.trackers[place].acked_to()
         assert start is not None

@@ -55,7 +55,7 @@ async def test_a_password_can_be_shown_without_being_sent(
     hers = replace(hasty_options, username="ann", password="hers", mechanism=mechanism)
 
     async def is_let_in() -> bool:
-        """A moment later: the broker has to hear of her first."""
+        """Wait until the broker accepts a new user."""
         try:
             return bool(await new_bus(hers).generation(0))
         except BusUnavailable:

@@ -11,7 +11,7 @@ def ticks(first: int, count: int) -> list[LogEntry]:
 
 
 def pages(*sizes: int, start: int = 0) -> ReadAhead:
-    """With messages of these sizes; entries are numbered from 0 on."""
+    """Pages of messages of these sizes; entries are numbered from 0."""
     made = ReadAhead()
     made.reset(start)
     first = 0
@@ -66,7 +66,7 @@ def test_missing_offset_resolves_to_the_next_existing_one() -> None:
     assert wanted == 9 * SCALE
     assert here.seek(9)
     assert here.resolve(9 * SCALE + 1) == 9 * SCALE + 1
-    # Should the log ever get as far as what was asked for in vain, it is there.
+    # If the log ever gets as far as the offset that was missing, its entry is there.
     assert here.resolve(5 * SCALE + 3) == 5 * SCALE + 3
 
 
@@ -84,7 +84,7 @@ def test_in_whatever_steps_the_log_is_read_nothing_is_skipped_or_repeated(
     found: list[LogEntry] = []
     offset = 0
     while True:
-        # Somebody else goes on where the former reader was, with nothing but the offset.
+        # Another reader continues from the offset alone.
         here = pages(*sizes)
         here.seek(offset // SCALE)
         batch = here.batch_from(offset, data.draw(st.integers(1, 5)))

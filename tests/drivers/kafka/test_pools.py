@@ -39,7 +39,7 @@ def normal(options: KafkaOptions) -> str:
     return Names(options.prefix).topics_of(POOL)[1]
 
 
-# Packs
+# Messages
 
 
 async def test_many_go_in_packs_and_few_are_spread_over_the_partitions(bus: KafkaBus, options: KafkaOptions) -> None:
@@ -176,7 +176,7 @@ async def test_worker_keeps_the_dispatches_of_the_partitions_it_keeps(new_bus: N
             mine += await ann.take(ANN, {POOL: 100}, 0.05)
             others += await bob.take(BOB, {POOL: 100}, 0.05)
     assert not ids(mine) & ids(held)
-    # What moved is somebody else's: saying that it is done with changes nothing there.
+    # Moved dispatches belong to another worker: marking them as processed changes nothing there.
     await ann.mark_processed(ANN, held)
     assert ids(mine) <= ids(fresh)
 
@@ -198,7 +198,7 @@ async def test_workers_share_every_lane(new_bus: NewBus) -> None:
     await eventually(each_has_had_each_lane, WITHIN_SEC)
 
 
-# A worker without room
+# Workers without room
 
 
 async def test_a_worker_that_stays_full_gives_its_partitions_to_others(new_bus: NewBus, options: KafkaOptions) -> None:
@@ -214,7 +214,7 @@ async def test_a_worker_that_stays_full_gives_its_partitions_to_others(new_bus: 
     async with asyncio.timeout(WITHIN_SEC):
         while not ids(sent) <= ids(got):
             got += await bob.take(BOB, {POOL: 100}, 0.05)
-    # And what it was doing it may finish: nobody minds that it is done with.
+    # The worker may finish its dispatches; marking them as processed does no harm.
     await ann.mark_processed(ANN, held)
 
 
@@ -248,7 +248,7 @@ async def test_a_shelf_that_is_full_takes_no_more_until_there_is_room(bus: Kafka
     assert ids(taken) == ids(sent)
 
 
-# The end
+# Closing
 
 
 async def test_no_thread_outlives_the_bus(new_bus: NewBus) -> None:

@@ -1,4 +1,7 @@
-"""A worker in a process of its own, to be killed or frozen: says what it took, one line each, and is done with it."""
+"""A worker in a separate process that a test kills or freezes.
+
+It prints each dispatch that it took on one line, and marks it as processed.
+"""
 
 import asyncio
 import sys

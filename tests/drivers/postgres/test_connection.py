@@ -1,4 +1,4 @@
-"""Which errors of PostgreSQL are about data, and which mean "not now"."""
+"""Errors of PostgreSQL: those about data, and those that pass."""
 
 from collections.abc import AsyncIterator
 

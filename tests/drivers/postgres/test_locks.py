@@ -1,4 +1,4 @@
-"""Who waits for whom: nobody in a circle, and nobody who fires waits at all."""
+"""Locks: no circular waits, and no fire waits at all."""
 
 import asyncio
 import dataclasses
@@ -80,7 +80,7 @@ async def crank(store: PostgresStore) -> Crank:
 
 @asynccontextmanager
 async def own_database() -> AsyncIterator[PostgresOptions]:
-    """A database that nobody else uses, so that its counters are ours."""
+    """A database that no other test uses, so that its counters are ours."""
     name = f"test_locks_{uuid4().hex}"
     admin = await asyncpg.connect(postgres_url())
     try:
@@ -94,11 +94,11 @@ async def own_database() -> AsyncIterator[PostgresOptions]:
         await admin.close()
 
 
-# One order
+# Lock order
 
 
 class ConcurrentUsers:
-    """Everybody works at the same few jobs of a capped pool."""
+    """Concurrent users of the same few jobs of a capped pool."""
 
     def __init__(self, store: PostgresStore, crank: Crank, jobs: list[Job]) -> None:
         self.store = store
@@ -115,7 +115,7 @@ class ConcurrentUsers:
         self.out += fired.dispatches
 
     async def settle(self, partition: int, offset: int) -> None:
-        """In no particular order, some as failures."""
+        """Settle dispatches in random order, some as failures."""
         self.random.shuffle(self.out)
         batch, self.out = self.out[:60], self.out[60:]
         outcomes = [Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.STARTED]
@@ -159,7 +159,7 @@ class ConcurrentUsers:
         await self.store.settings_store.put_pool(POOL, PoolSettings(max_running=cap), audit())
 
     async def upsert(self) -> None:
-        """The same keys, in any order."""
+        """Upsert the same keys in random order."""
         wanted = [NewJob(job(each.spec), first_fire(each, NOW_MS)) for each in self.jobs]
         self.random.shuffle(wanted)
         await self.store.jobs.add(wanted, upsert=lambda before, _: Change(job=before.job), audit=None, seal=None)
@@ -223,7 +223,7 @@ async def deadlocks(database: PostgresDatabase) -> int:
     return count
 
 
-# Nobody waits who fires
+# Fires do not wait
 
 
 async def everything_due(crank: Crank) -> list[FireRequest]:
@@ -299,7 +299,7 @@ async def test_committed_fires_are_returned_although_the_rest_fails(
         await store.firing.fire(crank.owner, await everything_due(crank), crank.now_ms)
 
 
-# Nothing is lost to retention
+# Retention
 
 
 ADD_EXECUTION = """
@@ -319,7 +319,7 @@ def keep(ms: int) -> Retention:
 
 
 async def somebody_waits(options: PostgresOptions, task: "asyncio.Task[Any]") -> bool:
-    """Whether a session of this test waits for a lock, or the task that would do so is done."""
+    """Whether a session of this test waits for a lock, or the task that would wait is done."""
     async with opened(options) as database:
         waiting = (
             "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock')"
@@ -365,7 +365,7 @@ async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: PostgresS
         triggering = session.transaction()
         await triggering.start()
         await session.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", one.id)
-        # It looks like a job that is over, and somebody is about to trigger it.
+        # The job looks completed, and a transaction is about to trigger it.
         pruning = asyncio.create_task(store.executions.prune(keep(HOUR), NOW_MS, 100))
         await eventually(lambda: somebody_waits(options, pruning), PATIENCE_SEC)
         await session.execute(ADD_EXECUTION, edits.id_of_trigger(one.id, "k", NOW_MS), one.id, NOW_MS)

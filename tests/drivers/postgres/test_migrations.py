@@ -112,7 +112,7 @@ async def test_unmigrated_database_is_refused(database: PostgresDatabase) -> Non
         await database.value("SELECT count(*) FROM jobs")
 
 
-# A schema that is in use
+# Schemas in use
 
 
 FORMER = "0014_lines.sql"
@@ -120,7 +120,7 @@ FORMER = "0014_lines.sql"
 
 
 async def make_former(database: PostgresDatabase, last: str = FORMER) -> None:
-    """As an earlier release left it."""
+    """Create a schema as an earlier release left it."""
     async with database.transaction() as session:
         await session.execute(f'CREATE SCHEMA "{database.options.schema}"')
         await session.execute(
@@ -134,7 +134,7 @@ async def make_former(database: PostgresDatabase, last: str = FORMER) -> None:
 
 
 async def described(database: PostgresDatabase) -> list[str]:
-    """Every column, index and function, but for the names that PostgreSQL or we give to indexes of partitions."""
+    """Every column, index and function, except for generated names of indexes of partitions."""
     rows = await database.fetch("""
         SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
@@ -191,7 +191,7 @@ async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_n
     reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))
     reading = reader.transaction()
     await reading.start()
-    # Whoever builds an index concurrently waits for whoever may have written to the table.
+    # A concurrent index build waits for every transaction that may have written to the table.
     await reader.execute("LOCK TABLE executions_default IN ROW EXCLUSIVE MODE")
     dying = asyncio.create_task(migrate(database))
 

@@ -1,4 +1,4 @@
-"""Jobs that a transaction of the caller's creates, and ends that it records."""
+"""Jobs that are created, and ends that are recorded, in a caller's transaction."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ OTHER = WorkerId("w-2")
 
 
 class Abandoned(Exception):
-    """What the caller's own code raises."""
+    """An error of the caller's own code."""
 
 
 async def _abandon(caller: Caller, writing: Coroutine[Any, Any, None]) -> None:
@@ -310,7 +310,7 @@ async def test_an_execution_of_another_database_cannot_be_completed(caller: Call
 
 
 async def _refused(caller: Caller, schema: str, reported: Report, why: str) -> None:
-    """And what the caller has written in the same transaction is rolled back."""
+    """Check that a completion is refused, and that the caller's other writes are rolled back."""
     await caller.execute("CREATE TEMPORARY TABLE IF NOT EXISTS effects (n int)")
     with pytest.raises(Conflict, match=why):
         await _write_and_complete(caller, schema, reported)

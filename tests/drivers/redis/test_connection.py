@@ -17,8 +17,8 @@ from tests.support.tcp_cutter import HOST, Cutter
 
 PATIENT_SEC = 60.0
 WITHIN_SEC = 60.0
-"""Without a limit of its own, a call would wait for ever."""
-"""Where an answer is expected: a busy machine takes its time for a handshake."""
+"""The time limit of a test, in seconds: without a timeout, a call would wait for ever."""
+"""The timeout of calls that are answered, in seconds: a busy machine takes long for a handshake."""
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def test_the_clock_of_the_server_can_be_asked(connection: Connection) -> N
     assert before_ms <= server_ms <= time.time_ns() // 1_000_000
 
 
-# Servers that are not there
+# Unavailable servers
 
 
 async def test_a_server_that_is_not_there_is_named(prefix: str) -> None:
@@ -176,7 +176,7 @@ async def test_connection_given_up_while_it_was_greeting_is_not_used(server: Red
         assert await answer == "hello"
 
 
-# Servers that do not let everybody in
+# Servers with access control
 
 PASSWORD = "correct horse:@/"
 
@@ -232,7 +232,7 @@ def test_settings_that_cannot_be_are_refused_at_once(url: str, files: dict[str, 
         connect(url, **files)  # type: ignore[arg-type]
 
 
-# A server that throws things away
+# Servers that evict keys
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])

@@ -22,7 +22,7 @@ NewIndex = Callable[..., HintedHotIndex]
 
 @pytest.fixture
 async def new_index(connection: Connection, clock: ManualClock, prefix: str) -> AsyncIterator[NewIndex]:
-    """Each is what one process has."""
+    """Open an index. Each call makes the index of one process."""
     async with AsyncExitStack() as opened:
 
         def one_more(way: Connection = connection, on_placed: Callable[[], None] = lambda: None) -> HintedHotIndex:

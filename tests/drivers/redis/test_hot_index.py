@@ -25,7 +25,7 @@ NewIndex = Callable[..., RedisHotIndex]
 
 @pytest.fixture
 async def new_index(connection: Connection, clock: ManualClock, prefix: str) -> AsyncIterator[NewIndex]:
-    """Each is what one process has."""
+    """Open an index. Each call makes the index of one process."""
     async with AsyncExitStack() as opened:
 
         def one_more(way: Connection = connection, on_placed: Callable[[], None] = lambda: None) -> RedisHotIndex:
@@ -41,7 +41,7 @@ async def take(index: RedisHotIndex, now_ms: int = NOW_MS, limit: int = 100_000)
 
 
 async def hears(index: RedisHotIndex, connection: Connection, prefix: str, of: int = 1) -> None:
-    """Wait until it owns everything, and hears, as one `of` so many, what others place."""
+    """Wait until the index owns everything, and is one of `of` subscribers to announcements."""
     await take(index, 0)
     channel = f"{prefix}:placed"
 
@@ -49,7 +49,7 @@ async def hears(index: RedisHotIndex, connection: Connection, prefix: str, of: i
         return (await connection.ask("PUBSUB", "NUMSUB", channel, failing=Unavailable))[1] == of
 
     await eventually(subscribed)
-    # Having joined, it reads once what it may not have heard.
+    # After it has subscribed, it reads once the entries that it may have missed.
     await take(index, 0)
 
 
@@ -151,7 +151,7 @@ async def test_entries_returned_to_redis_are_announced_to_the_next_owner(
     assert set(await take(heir)) == set(entries) - set(claimed)
 
 
-# What is lost
+# Lost data
 
 
 async def test_flushed_index_has_other_generations_and_lacks_every_entry(
@@ -174,7 +174,7 @@ async def test_flushed_index_has_other_generations_and_lacks_every_entry(
 async def test_entries_that_no_head_leads_to_any_more_are_missing(
     new_index: NewIndex, connection: Connection, prefix: str, part: str
 ) -> None:
-    """A server may drop single keys to save memory."""
+    """A server may evict single keys to save memory."""
     index = new_index()
     entries = [entry(partition=5, due_ms=NOW_MS - at) for at in range(3)]
     await index.add(entries)

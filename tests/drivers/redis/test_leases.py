@@ -26,7 +26,7 @@ NewLeases = Callable[..., RedisLeases]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """Our own: it is flushed and restarted."""
+    """A separate server: it is flushed and restarted."""
     with RedisServer(tmp_path_factory.mktemp("redis"), free_port()) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""Redis Cluster refuses a script that touches keys of two slots, and so does a single node of one, if the script says `#!lua`."""
+"""Redis Cluster refuses a script that uses keys of two slots, and so does a single node with a `#!lua` script."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -32,7 +32,7 @@ def prepare(conn: sqlite3.Connection) -> None:
 
 
 def note(text: str) -> Callable[[sqlite3.Connection], str]:
-    """Work that writes a note and answers it."""
+    """Return work that writes a note and returns it."""
 
     def work(conn: sqlite3.Connection) -> str:
         conn.execute("INSERT INTO notes VALUES (?)", (text,))
@@ -63,7 +63,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 
 class Blocked:
-    """The writer held up by a request, so that the following ones gather behind it."""
+    """Blocks the writer with a request, so that the following requests gather behind it."""
 
     def __init__(self, database: ThreadedDatabase) -> None:
         self.go_on = threading.Event()
@@ -77,7 +77,7 @@ class Blocked:
         assert self.go_on.wait(60)
 
     async def group(self, database: ThreadedDatabase, *works: Callable[[sqlite3.Connection], Any]) -> list[Any]:
-        """What the requests are answered when the writer finds them all waiting."""
+        """Return the results of requests that the writer finds waiting together."""
         await eventually(self.began.is_set)
         waiting = [asyncio.ensure_future(database.write(work)) for work in works]
         await asyncio.sleep(0)
@@ -91,7 +91,7 @@ class Blocked:
         return self.statements.count("COMMIT")
 
 
-# Either kind
+# Both kinds of database
 
 
 async def test_write_returns_its_result_and_is_readable(database: SqliteDatabase) -> None:
@@ -159,7 +159,7 @@ async def test_requests_of_a_group_see_earlier_writes(threaded: ThreadedDatabase
 
 
 async def test_an_answer_comes_only_after_the_commit(threaded: ThreadedDatabase) -> None:
-    """Somebody else, who sees only what is committed, sees everything that was answered."""
+    """Another connection, which sees only committed data, sees every answered write."""
     other = sqlite3.connect(threaded.path)
 
     async def write_and_look(text: str) -> bool:
@@ -259,7 +259,7 @@ async def test_a_commit_that_fails_fails_the_whole_group() -> None:
     conn.close()
 
 
-# Errors in our words
+# Errors of ours
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ async def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
         ThreadedDatabase(str(path), QUICK, prepare)
 
 
-# Which errors are about data
+# Errors about data
 
 
 def named(name: str) -> sqlite3.Error:
@@ -362,7 +362,7 @@ def test_only_errors_about_data_are_final(name: str, kind: type[NoondayError]) -
     assert is_bad_data(caught.value) == (kind is BadData)
 
 
-# Who waits for whom
+# Waiting requests
 
 
 async def test_queries_that_take_long_hold_up_neither_the_engine_nor_each_other(threaded: ThreadedDatabase) -> None:
@@ -411,7 +411,7 @@ async def test_files_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path
     assert modes == {"noonday.db": 0o600, "noonday.db-wal": 0o600, "noonday.db-shm": 0o600}
 
 
-# A writer that can go on no more
+# A broken writer
 
 
 class Failing:
@@ -431,7 +431,7 @@ class Failing:
 
 
 async def test_writer_that_can_neither_commit_nor_roll_back_fails_all_requests(threaded: ThreadedDatabase) -> None:
-    """Those of the group, those who wait behind it, and those who come later: nobody waits for ever."""
+    """The requests of the group, those that wait behind it, and later ones fail: none waits for ever."""
     await threaded.write(note("before"))
     threaded._writer._conn = Failing(threaded._writer._conn, "COMMIT", "ROLLBACK")  # type: ignore[assignment]
     answers = await asyncio.gather(*(threaded.write(note(str(n))) for n in range(200)), return_exceptions=True)

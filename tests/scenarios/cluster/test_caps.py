@@ -1,4 +1,4 @@
-"""A tenant's cap holds whoever dies, and whatever is forgotten."""
+"""The cap of a tenant is enforced through the death of processes and the loss of Redis's memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -51,7 +51,7 @@ async def test_cap_is_enforced_through_the_death_of_every_role_and_a_flush(clust
 
 @asynccontextmanager
 async def counted(cluster: Cluster) -> AsyncIterator[list[int]]:
-    """Look again and again: what is handed out is what is counted, and no more than the cap."""
+    """Check again and again that the counter equals the number of dispatched executions, and stays within the cap."""
     seen: list[int] = []
     store = StoreView(cluster.servers.postgres, cluster.store.schema)
 
@@ -70,7 +70,7 @@ async def counted(cluster: Cluster) -> AsyncIterator[list[int]]:
 
 
 async def forget_everything(cluster: Cluster) -> None:
-    """What Redis knows of this cluster is gone."""
+    """Delete everything that Redis knows of this cluster."""
     async with Redis.from_url(cluster.servers.redis) as redis:
         if keys := [key async for key in redis.scan_iter(f"{cluster.name}:*", count=1000)]:
             await redis.delete(*keys)

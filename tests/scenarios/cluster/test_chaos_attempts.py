@@ -1,4 +1,4 @@
-"""Which attempts a run of `make chaos` may use up, and which it reports."""
+"""Reasons for used-up attempts in a run of `make chaos`, and attempts that it reports."""
 
 from collections import Counter
 from contextlib import closing

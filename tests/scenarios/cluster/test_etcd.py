@@ -1,4 +1,5 @@
-"""etcd says who tries, the store says who may: whatever becomes of etcd, epochs never fall and nothing is lost."""
+"""etcd decides which instance tries, the store decides which may: whatever happens to etcd, epochs never fall and nothing
+is lost."""
 
 import asyncio
 from collections import Counter
@@ -110,7 +111,7 @@ async def test_leases_move_from_etcd_to_redis_between_restarts(cluster: Cluster)
 
 
 async def leader_of(etcd: Etcd) -> int:
-    """The index of the node that leads."""
+    """Return the index of the leading node."""
     async with aiohttp.ClientSession() as session:
         for node, (client, _) in enumerate(etcd.ports):
             async with session.post(f"http://{HOST}:{client}/v3/maintenance/status", json={}) as answer:

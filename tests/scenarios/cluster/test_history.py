@@ -1,4 +1,4 @@
-"""What explains a second run, and what does not."""
+"""Faults that explain a second run, and faults that do not."""
 
 from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Duplicate, Fault, duplicates_in
 from tests.scenarios.server_run import effects_of

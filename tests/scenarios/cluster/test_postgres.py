@@ -1,4 +1,4 @@
-"""PostgreSQL is the truth: without it nothing is accepted and nothing fires, and nothing that runs is lost."""
+"""PostgreSQL is the truth: without it no request is accepted and nothing fires, and no running execution is lost."""
 
 import asyncio
 import time
@@ -82,7 +82,7 @@ async def test_a_postgres_that_stands_still_for_all_starts_no_storm_of_take_over
     await cluster.done(jobs)
     await cluster.owned_by(2)
 
-    # Once when each of the two is back, and once when its share falls to it.
+    # Once when each of the two is back, and once when its share is assigned to it.
     assert max(epoch - epochs[partition] for partition, epoch in (await cluster.epochs()).items()) <= 4
     print(f"\nPostgreSQL stood still: late at most {await cluster.lateness(jobs):.2f} s")
 

@@ -1,4 +1,4 @@
-"""What the loss of a process costs, whoever it is and whatever it did."""
+"""The cost of the loss of a process, for each role."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Redis is never in the path of correctness: what its loss costs is time."""
+"""Redis is never in the path of correctness: its loss costs time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +28,7 @@ def redis(folder: Path) -> Iterator[Redis]:
     scope="module", loop_scope="module", params=["memory", pytest.param("redis", marks=only_in_chaos)]
 )
 async def cluster(folder: Path, redis: Redis, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """With the near future in the process that owns it, or in Redis."""
+    """A cluster with its hot index in the owner's process, and one with its hot index in Redis."""
     async with cluster_on(
         folder / request.param, Servers.shared(redis=redis.url), cluster_hot_index=request.param
     ) as cluster:

@@ -45,7 +45,7 @@ async def test_worn_out_worker_has_a_successor_and_finishes_its_runs(cluster: Cl
     jobs = await cluster.create_many(20)
     await cluster.done(jobs)
 
-    assert not has_ended(old), "it still runs what takes long"
+    assert not has_ended(old), "the worker still runs the long execution"
     release.touch()
     execution = await cluster.execution(long, "SUCCEEDED")
     assert (execution["attempt"], execution["dispatch"]) == (1, 1)
@@ -69,7 +69,7 @@ async def test_a_worker_killed_by_itself_ends_its_parent_with_the_signal(cluster
 
 
 async def test_a_stop_that_reaches_parent_and_worker_interrupts_and_ends_with_0(cluster: Cluster) -> None:
-    """As systemd does it to all processes of a control group, and a terminal to those in its foreground."""
+    """Like systemd, which signals all processes of a control group, and a terminal, which signals its foreground processes."""
     worker = cluster.work("processes")
     await cluster.known(await worker.ready())
     (job,) = await cluster.create_all([job_body("mule", {"sec": 3600}, pool="processes")])

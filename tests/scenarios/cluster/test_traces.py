@@ -1,4 +1,4 @@
-"""What a cluster sends to an OTLP receiver: each process its own spans, which are one story when they are put together."""
+"""The spans that a cluster sends to an OTLP receiver: each process sends its own, and together they are one trace."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ SAMPLED = 1
 
 @dataclass(frozen=True)
 class Span:
-    """As it came over the wire, with the process that sent it."""
+    """A span as it was sent, with the process that sent it."""
 
     name: str
     trace: str
@@ -74,7 +74,7 @@ class Receiver:
 
 @pytest.fixture(scope="module")
 def promptly() -> Iterator[pytest.MonkeyPatch]:
-    """Spans are sent at once, not every five seconds."""
+    """Send spans at once, instead of every five seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         yield patch
@@ -147,7 +147,7 @@ async def test_a_creation_lasts_until_the_job_is_stored(cluster: Cluster, receiv
 
 @asynccontextmanager
 async def _jobs_locked(cluster: Cluster) -> AsyncIterator[Awaitable[None]]:
-    """No job can be stored. What is handed out waits until somebody tries to."""
+    """Block the storage of jobs. A dispatch waits until a request tries to store one."""
     session = await asyncpg.connect(cluster.servers.postgres)
     jobs = f"{cluster.store.schema}.jobs"
     waiting = f"SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{jobs}'::regclass"
@@ -222,7 +222,7 @@ async def test_a_share_of_all_executions_can_be_traced(receiver: Receiver, monke
 
 @asynccontextmanager
 async def _tracing(receiver: Receiver) -> AsyncIterator[Tracing]:
-    """As a process has it, in this one."""
+    """Tracing in this process, as another process has it."""
     tracing = tracing_of(load_settings({"telemetry.otlp_endpoint": receiver.url}, {}, None))
     yield tracing
     await asyncio.to_thread(tracing.flush)
@@ -240,7 +240,7 @@ async def _create(cluster: Cluster, body: Job, traceparent: str = TRACEPARENT) -
 
 
 async def _succeeded(cluster: Cluster, job: Job) -> dict[str, Any]:
-    """Its execution, as the API shows it."""
+    """Return the successful execution of a job, as the API shows it."""
     row = await cluster.execution(job, "SUCCEEDED")
     return await cluster.get(f"/v1/executions/{row['id']}")  # type: ignore[no-any-return]
 

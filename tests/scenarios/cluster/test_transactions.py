@@ -21,7 +21,7 @@ from tests.scenarios.process import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 IN_VAIN_MS = 120_000
-"""So that nothing is found by the sweeper: whatever runs was told of."""
+"""The sweeper is so rare that every execution comes from a notification."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

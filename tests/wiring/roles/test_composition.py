@@ -1,4 +1,4 @@
-"""Which loops a process runs follows from its roles alone."""
+"""The loops of a process follow from its roles alone."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -39,7 +39,7 @@ def test_defaults_apply_without_any_setting() -> None:
 
 def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
     if doc.type == "integer":
-        # Near the default, so that no limit is passed and settings still go together.
+        # Near the default, so that no limit is passed and settings still agree.
         near = doc.default or 3
         return st.integers(max(2, near - 50), near + min(50, near))
     if doc.type == "boolean":
@@ -58,7 +58,7 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
 
 
 TOGETHER = ("auth.", "email.")
-"""Sections whose settings go together."""
+"""Sections whose settings agree with each other."""
 
 
 ALONE = [doc for key, doc in DOCS.items() if key not in ("host", "logs_url_template") and not key.startswith(TOGETHER)]

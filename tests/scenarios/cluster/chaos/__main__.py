@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long the load and the faults last (10)")
     parser.add_argument("--seed", type=int, help="what is broken and asked for; without it, one is drawn")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers and processes are put away
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers and processes are stopped
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     folder = new_folder(seed)
     print(

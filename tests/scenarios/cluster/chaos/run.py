@@ -1,4 +1,4 @@
-"""One life of a cluster: load and faults, then peace, then the question whether every promise was kept."""
+"""One run of a cluster: load and faults, then recovery, then the check of every promise."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from tests.scenarios.server_run import effects_of, now_ms
 
 SAY_EVERY_SEC = 5.0
 CAPS = {"maxRunning": 60, "pools": {"p": {"maxRunning": 50}}}
-"""Low enough to be reached, and never to be exceeded."""
+"""Low enough to be reached; never exceeded."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Plan:
     fault_every_sec: float = 2.0
     users: int = 4
     quiet_sec: float = 480.0
-    """How long quiet is waited for: the last net under everything takes six minutes."""
+    """How long the run waits for quiet, in seconds: orphan recovery, the last mechanism, takes six minutes."""
 
 
 async def run_chaos(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
-    """Leaves the logs of all processes and servers, the history, the store and the report in `folder`."""
+    """Play a run. Leaves the logs of all processes and servers, the history, the store and the report in `folder`."""
     site = Site(folder, seats_of(plan.kinds))
     settings = {"worker_drain_sec": 4, "worker_cancel_grace_sec": 3}
     async with (
@@ -107,12 +107,12 @@ class _Run:
         async with _beside(*keepers, self.monitor.run(), self._say_on()):
             await self._load()
             await self._be_quiet()
-        await self.monitor.look()
+        await self.monitor.check()
         await self.monitor.close()
         await self._end_all()
 
     def record(self, copy: sqlite3.Connection) -> RunRecord:
-        """All that was noted of it, with what is left in the store."""
+        """Return all data of the run, with the rows that are left in the store."""
         self._name_workers()
         lines = self.cluster.lines()
         surprises = [surprise for user in self.users for surprise in user.surprises]
@@ -130,7 +130,7 @@ class _Run:
             answers=self.cluster.answers,
             statuses=sum((user.statuses for user in self.users[1:]), self.users[0].statuses),
             lines=lines,
-            looks=self.monitor.looks,
+            checks=self.monitor.checks,
             quiet_sec=self.quiet_sec,
             problems=[*surprises, *self.monitor.problems.values(), *self.problems],
             lateness_ms=read_lateness(copy, effects_of(lines), self.cluster.answers),
@@ -141,7 +141,7 @@ class _Run:
         )
 
     def _name_workers(self) -> None:
-        """A fault or a deploy that met a worker before its own process was seen was noted under the pid of its parent."""
+        """Replace the parent's pid in faults and deploys that met a worker before its own process was known."""
         own = {str(process.parent_pid): str(process.pid) for process in self.cluster.processes}
         for fault in self.cluster.faults:
             fault.victim = own.get(fault.victim, fault.victim)
@@ -149,7 +149,7 @@ class _Run:
             deploy.process = own.get(deploy.process, deploy.process)
 
     async def _load(self) -> None:
-        """Until the last fault is healed, users go on."""
+        """Let users send requests until the last fault is healed."""
         plan = self.plan
         script = write_script(plan.seed, plan.seconds, plan.fault_every_sec, list(self.seats))
         breaking = asyncio.create_task(self.faults.carry_out(script))
@@ -161,7 +161,7 @@ class _Run:
         return breaking.done() and time.monotonic() >= end
 
     async def _be_quiet(self) -> None:
-        """Wait until nothing is open, and nothing will be due. If that never comes, the checker says what is."""
+        """Wait until no execution is open or will be due. If that never happens, the checker reports what is open."""
         self.say(f"{self._clock()}  all is healed; waiting for quiet")
         began = time.monotonic()
         with contextlib.suppress(AssertionError):
@@ -169,14 +169,14 @@ class _Run:
         self.quiet_sec = time.monotonic() - began
 
     async def _is_quiet(self) -> bool:
-        """Nothing stays paused for ever."""
+        """Resume paused jobs, so that none stays paused for ever, and return whether nothing is open."""
         await asyncio.sleep(0.5)
         for (job,) in await self.cluster.store.query("SELECT id::text FROM jobs WHERE state = 1"):
             await self.users[0].resume(job)
         return not await self.cluster.store.query(UNFINISHED)
 
     async def _end_all(self) -> None:
-        """In peace, each process ends when it is told to, with exit code 0."""
+        """Stop each process after recovery. It must end with exit code 0."""
         processes = [seat.process for seat in self.seats.values()]
         for process in processes:
             process.stop()
@@ -184,7 +184,7 @@ class _Run:
             with contextlib.suppress(AssertionError):
                 await process.exit_code()
             if process.ended_with != 0:
-                self.problems.append(f"{process.name} was told to end, and its exit code is {process.ended_with}")
+                self.problems.append(f"{process.name} was stopped, and its exit code is {process.ended_with}")
 
     async def _say_on(self) -> None:
         while True:
@@ -201,7 +201,7 @@ class _Run:
 
 @asynccontextmanager
 async def _beside(*endless: Any) -> AsyncIterator[None]:
-    """These run until the block is left. If one of them fails, so does the block."""
+    """Run coroutines until the block is left. If one of them fails, so does the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in endless]
         yield
