@@ -1,4 +1,4 @@
-"""For every test: logs are silent unless a test listens, and no example has to be quick."""
+"""Fixtures of every test: logs are silent unless a test captures them, and examples of hypothesis have no deadline."""
 
 import gc
 import logging
@@ -51,13 +51,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_slow(item: pytest.Item) -> bool:
-    """Needs servers, by where it is or by what it is parametrized with; or is one of many that take their time."""
+    """Whether a test is slow: it needs servers, because of its folder or its parameters, or it is one of many that take
+    time."""
     return item.nodeid.startswith(NOT_QUICK) or any(name in item.nodeid.partition("[")[2] for name in SERVERS)
 
 
 def _deal_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each worker gets as many tests as the others, as they come in this list. Two of them begin with those that wait, while the
-    others use the cores; otherwise these would all be left for the end."""
+    """Give each worker as many tests as the others, in the order of this list.
+
+    Two workers begin with the tests that wait, while the others use the cores; otherwise all of these would be left for the
+    end.
+    """
     workers = int(getattr(config, "workerinput", {}).get("workercount", 0))
     if workers <= AT_ONCE:
         return

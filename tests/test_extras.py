@@ -66,7 +66,7 @@ def test_each_dependency_is_imported() -> None:
     assert (modules(None) | modules("server") | modules("cluster")) - used - through_others == set()
 
 
-def test_packages_of_an_extra_are_those_of_the_project_file() -> None:
+def test_distributions_of_an_extra_are_those_of_the_project_file() -> None:
     everywhere = {name_of(each) for each in declared("server") if ";" not in each}
     assert set(PACKAGES[Extra.SERVER]) == modules_of(everywhere)
     assert set(PACKAGES[Extra.CLUSTER]) == modules_of(everywhere) | modules("cluster") - {"noonday"}

@@ -57,7 +57,7 @@ async def crank(store: SqliteStore) -> Crank:
 
 
 @pytest.fixture
-def watcher(store: SqliteStore) -> DeadMansSwitch:
+def switch(store: SqliteStore) -> DeadMansSwitch:
     return watching(store)
 
 
@@ -92,71 +92,71 @@ async def of_kind(store: SqliteStore, kind: AlertKind) -> list[str]:
 
 
 async def test_entry_overdue_beyond_the_grace_period_is_missed_once(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     one = job()
     await crank.add(one)
-    await watcher.run_once(NOW_MS + GRACE)
+    await switch.run_once(NOW_MS + GRACE)
     assert await alerts(store) == []
     for later in (1, 5_000, 10_000):
-        await watcher.run_once(NOW_MS + GRACE + later)
+        await switch.run_once(NOW_MS + GRACE + later)
     (alert,) = await alerts(store)
     assert (alert.kind, alert.job_id, alert.count) == (AlertKind.MISSED, one.id, 1)
     assert alert.message == "due since 2030-01-01T00:00:00.000Z and not started: pool 'etl' has no workers"
 
 
 async def test_dispatched_execution_that_no_worker_started_is_missed(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await watcher.run_once(NOW_MS + GRACE + 1)
+    await switch.run_once(NOW_MS + GRACE + 1)
     (alert,) = await alerts(store)
     assert (alert.kind, alert.job_id, alert.execution_id) == (AlertKind.MISSED, one.id, dispatch.execution_id)
     assert alert.message.endswith("and not started: no worker of pool 'etl' has started it")
 
 
-async def test_started_execution_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
+async def test_started_execution_is_not_missed(switch: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
-    await watcher.run_once(NOW_MS + GRACE + 1)
+    await switch.run_once(NOW_MS + GRACE + 1)
     assert await alerts(store) == []
 
 
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", TENANT), ("POOL", POOL), ("ALL", "")])
 async def test_paused_entry_is_not_missed(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore, kind: str, name: str
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore, kind: str, name: str
 ) -> None:
     await crank.add(job())
     await store.settings_store.add_pause(Pause(kind, name, NOW_MS, "ann"), audit("pause"))
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert await alerts(store) == []
     await store.settings_store.remove_pause(kind, name, audit("resume"))
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
-async def test_pause_of_another_pool_hides_nothing(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
+async def test_pause_of_another_pool_hides_nothing(switch: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
     await store.settings_store.add_pause(Pause("POOL", "other", NOW_MS, "ann"), audit("pause"))
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
-async def test_entry_blocked_by_a_cap_is_not_missed(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
+async def test_entry_blocked_by_a_cap_is_not_missed(switch: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await store.settings_store.put_pool(POOL, PoolSettings(max_running=1), audit("pool.put"))
     await crank.add(job())
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
     waits = job()
     await crank.add(waits)
     await crank.fire()
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert await of_kind(store, AlertKind.MISSED) == []
 
 
 async def test_entry_blocked_by_its_concurrency_key_is_not_missed(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     await crank.settle(signs=[hello()])
     key = Concurrency(key="one at a time", limit=1)
@@ -164,7 +164,7 @@ async def test_entry_blocked_by_its_concurrency_key_is_not_missed(
     await crank.settle(report(await crank.fire_one(), Outcome.STARTED))
     await crank.add(job(spec(concurrency=key)))
     await crank.fire()
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert await of_kind(store, AlertKind.MISSED) == []
 
 
@@ -183,11 +183,11 @@ async def test_entry_blocked_by_the_rate_of_its_tenant_is_not_missed(crank: Cran
 
 
 async def test_every_pool_gets_an_alert_beyond_the_number_explained(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     pools = [f"pool-{number}" for number in range(EXPLAINED + 2)]
     await crank.add(*(job(spec(target=Target(pool, HANDLER))) for pool in pools))
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     found = await alerts(store)
     assert sorted(alert.pool for alert in found) == sorted(pools)
     assert sum("has no workers" in alert.message for alert in found) == EXPLAINED
@@ -196,26 +196,26 @@ async def test_every_pool_gets_an_alert_beyond_the_number_explained(
 async def test_missed_entry_is_reported_after_the_store_recovers(crank: Crank, store: SqliteStore) -> None:
     await crank.add(job())
     failing = FailingAlerts(SqliteSessions(store.database))
-    watcher = watching(replace(store, alerts=failing))
+    switch = watching(replace(store, alerts=failing))
     with pytest.raises(StoreUnavailable):
-        await watcher.run_once(NOW_MS + HOUR)
+        await switch.run_once(NOW_MS + HOUR)
     failing.is_unavailable = False
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert len(await alerts(store)) == 1
 
 
-async def test_late_notice_raises_no_alert(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
+async def test_late_notice_raises_no_alert(switch: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     await crank.add(job(spec(target=Target(NOTICES_POOL, HANDLER))))
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert await alerts(store) == []
 
 
 async def test_backlog_beyond_the_limit_shares_one_alert(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     await crank.add(*(job() for _ in range(MOST_LATE + 30)))
     for later in range(3):
-        await watcher.run_once(NOW_MS + GRACE + 1 + later)
+        await switch.run_once(NOW_MS + GRACE + 1 + later)
     found = await alerts(store)
     assert len(found) == MOST_LATE + 1
     (others,) = [alert for alert in found if not alert.job_id]
@@ -224,13 +224,13 @@ async def test_backlog_beyond_the_limit_shares_one_alert(
 
 
 async def test_backlog_of_one_tenant_does_not_hide_another_tenant(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     await crank.add(*(job() for _ in range(LATE_PAGE)))
     behind = job(tenant=TenantId("other"), now_ms=NOW_MS + SECOND)
     await crank.add(behind)
-    await watcher.run_once(NOW_MS + HOUR)
-    await watcher.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
+    await switch.run_once(NOW_MS + HOUR)
     assert [alert.job_id for alert in await alerts(store, TenantId("other"))] == [behind.id]
 
 
@@ -255,34 +255,34 @@ async def start(crank: Crank, successes: int = 5, took_ms: int = 30 * SECOND) ->
 
 
 async def test_run_longer_than_three_times_the_longest_success_is_slow(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     one, since_ms = await start(crank)
-    await watcher.run_once(since_ms + 90 * SECOND)
+    await switch.run_once(since_ms + 90 * SECOND)
     assert await alerts(store) == []
-    await watcher.run_once(since_ms + 91 * SECOND)
-    await watcher.run_once(since_ms + HOUR)
+    await switch.run_once(since_ms + 91 * SECOND)
+    await switch.run_once(since_ms + HOUR)
     (alert,) = await alerts(store)
     assert (alert.kind, alert.job_id, alert.count) == (AlertKind.SLOW, one.id, 1)
     assert alert.message == "running for 91 s; the longest of its last 5 successes took 30.0 s"
 
 
 async def test_acknowledged_slow_run_raises_no_second_alert(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     _, since_ms = await start(crank)
-    await watcher.run_once(since_ms + 2 * MINUTE)
+    await switch.run_once(since_ms + 2 * MINUTE)
     (alert,) = await alerts(store)
     await store.alerts.acknowledge(TENANT, [alert.id], since_ms + 2 * MINUTE, audit())
-    await watcher.run_once(since_ms + 9 * MINUTE)
+    await switch.run_once(since_ms + 9 * MINUTE)
     assert len(await alerts(store)) == 1
 
 
 async def test_run_below_the_minimum_duration_is_not_slow(
-    watcher: DeadMansSwitch, crank: Crank, store: SqliteStore
+    switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:
     _, since_ms = await start(crank, took_ms=10)
-    await watcher.run_once(since_ms + MINUTE)
+    await switch.run_once(since_ms + MINUTE)
     assert await alerts(store) == []
 
 
@@ -295,13 +295,13 @@ def test_run_is_slow_only_after_five_successes(successes: int, expected: bool) -
 # Recovered
 
 
-async def test_success_closes_the_alerts_of_its_job(watcher: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
+async def test_success_closes_the_alerts_of_its_job(switch: DeadMansSwitch, crank: Crank, store: SqliteStore) -> None:
     one = job(every(3600))
     await crank.add(one)
-    await watcher.run_once(NOW_MS + 2 * GRACE)
+    await switch.run_once(NOW_MS + 2 * GRACE)
     dispatch = await crank.fire_one(at_ms=NOW_MS + 3 * GRACE)
     await crank.settle(report(dispatch, Outcome.SUCCEEDED, ended_ms=NOW_MS + 3 * GRACE))
-    await watcher.run_once(NOW_MS + 4 * GRACE)
+    await switch.run_once(NOW_MS + 4 * GRACE)
     assert [alert.status for alert in await alerts(store)] == [AlertState.RECOVERED]
     kinds = [event.kind for event in await store.alerts.events(9)]
     assert kinds == [AlertKind.MISSED, AlertKind.RECOVERED]

@@ -38,7 +38,7 @@ HOOK = Recipient(ChannelType.WEBHOOK, url="https://hooks.example/x")
 
 
 class Killed(StoreUnavailable):
-    """Stands for the death of the process."""
+    """The death of the process."""
 
 
 class CrashingNotices(SqlNotices):
@@ -115,7 +115,7 @@ class Stage:
             pass
 
     async def jobs(self, tenant: TenantId = TENANT) -> list[tuple[Job, Any]]:
-        """The notice jobs with their payloads, in the order of their creation."""
+        """Return the notice jobs with their payloads, in the order of their creation."""
         keys = await self.store.query_store.declared_keys(tenant, "notice:")
         rows = [await self.store.query_store.find_job(tenant, JobId(job)) for _, job in keys]
         found = sorted((row.job for row in rows if row), key=lambda job: job.id)

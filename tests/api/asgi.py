@@ -26,7 +26,7 @@ class Response:
 
     @property
     def flaw(self) -> dict[str, Any]:
-        """The one thing that is wrong."""
+        """The only flaw."""
         (flaw,) = self.json["errors"]
         return dict(flaw)
 
@@ -66,7 +66,7 @@ class Client:
             "query_string": query,
             "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()],
         }
-        # In pieces, as a server may hand it over.
+        # In pieces, as a server may deliver the body.
         pieces = [content[at : at + 60_000] for at in range(0, len(content), 60_000)] or [b""]
         waiting: list[Message] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
         waiting[-1]["more_body"] = False

@@ -10,7 +10,8 @@ from tests.api.engine import Backstage
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Schemathesis makes its requests while tests are collected: ten seconds that a quick run should not pay."""
+    """Skip tests of schemathesis unless they are selected: it makes its requests during collection, which takes ten
+    seconds."""
     is_left_out = collection_path.name == "test_generated_requests.py" and config.option.markexpr == "not slow"
     return True if is_left_out else None
 

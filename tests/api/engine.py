@@ -61,7 +61,7 @@ class Tokens:
     """Knows a token by the scope it is named after, such as `write` or, of another tenant than acme, `write@globex`."""
 
     trouble: Exception | None = None
-    """What every request ends with, if anything."""
+    """Headers or query that every request gets, if any."""
 
     async def authenticate(self, header: str | None) -> Caller:
         if self.trouble:
@@ -73,7 +73,7 @@ class Tokens:
 
 
 class ShakySignals(MemorySignals):
-    """Cannot be reached while there is trouble."""
+    """Signals that are unavailable while there is trouble."""
 
     trouble: Exception | None = None
 
@@ -105,7 +105,7 @@ class Pulse:
 
 @dataclass
 class Backstage:
-    """What stands behind an application under test."""
+    """The services and stores behind an application under test."""
 
     store: SqliteStore
     services: IntakeServices
@@ -164,7 +164,7 @@ class Backstage:
         return create_app(self.api_services(limits), hosts)
 
     def app_of_another_process(self) -> ASGIApp:
-        """Over the same store, with nothing remembered."""
+        """An application of another process: over the same store, with empty caches."""
         self.services = replace(self.services, visits=Visits(self.store.settings_store, StandingClock()))
         return self.app(ApiLimits())
 

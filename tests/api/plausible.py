@@ -1,6 +1,7 @@
-"""What no schema can know, told to generated requests: which pools exist, what time it is, which key was used before.
+"""Plausible values for generated requests, which no schema knows: pools that exist, the present time, keys that were used
+before.
 
-Requests that are meant to be wrong are left as they are.
+Requests that are meant to be wrong are left unchanged.
 """
 
 from typing import Any

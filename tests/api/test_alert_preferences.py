@@ -15,15 +15,15 @@ _keys = count(1)
 
 
 async def ask(client: Client, method: str, path: str = PLACE, body: Any = None, key: str | None = None) -> Response:
-    """With a key of its own, unless told otherwise."""
+    """Send a request with a key of its own by default."""
     return await client.call(method, path, body, idempotency_key=key or f"own-{next(_keys)}")
 
 
-async def put(client: Client, **said: Any) -> Response:
-    return await ask(client, "PUT", body={"channel": MAIL, **said})
+async def put(client: Client, **fields: Any) -> Response:
+    return await ask(client, "PUT", body={"channel": MAIL, **fields})
 
 
-async def test_a_preference_is_shown_as_it_was_put_with_what_is_usual(client: Client) -> None:
+async def test_preference_is_returned_as_it_was_put_with_defaults(client: Client) -> None:
     made = await put(client, user="Sam")
     assert made.status == 200
     assert made.json == {
@@ -42,7 +42,7 @@ async def test_a_preference_is_shown_as_it_was_put_with_what_is_usual(client: Cl
     assert (await client.get("/v1/alert-preferences")).json == {"preferences": [made.json]}
 
 
-async def test_whoever_says_nothing_else_is_told_themselves(client: Client) -> None:
+async def test_preference_without_a_user_is_for_its_caller(client: Client) -> None:
     assert (await put(client)).json["user"] == "somebody"
 
 
@@ -78,7 +78,7 @@ async def test_a_preference_that_was_deleted_is_gone(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer"),
+    ("fields", "pointer"),
     [
         ({"channel": {"type": "EMAIL", "address": "ops"}}, "/channel/address"),
         ({"channel": {"type": "EMAIL"}}, "/channel/address"),
@@ -96,13 +96,15 @@ async def test_a_preference_that_was_deleted_is_gone(client: Client) -> None:
         ({"user": "a\nb"}, "/user"),
     ],
 )
-async def test_what_cannot_be_is_refused_where_it_stands(client: Client, said: dict[str, Any], pointer: str) -> None:
-    response = await put(client, **said)
+async def test_invalid_preference_is_refused_with_its_pointer(
+    client: Client, fields: dict[str, Any], pointer: str
+) -> None:
+    response = await put(client, **fields)
     assert response.status == 422
     assert response.flaw["pointer"] == pointer
 
 
-async def test_a_misspelt_kind_is_told_the_nearest_one(client: Client) -> None:
+async def test_misspelt_kind_gets_the_nearest_one(client: Client) -> None:
     flaw = (await put(client, kinds=["EXAUSTED"])).flaw
     assert (flaw["pointer"], flaw["nearest"]) == ("/kinds/0", "EXHAUSTED")
 
@@ -136,7 +138,7 @@ async def test_a_test_makes_the_job_that_sends_it(client: Client, backstage: Bac
     assert len(await backstage.store.query_store.declared_keys(TenantId("acme"), "notice:")) == 1
 
 
-async def test_where_people_are_reached_is_not_readable_in_the_store(client: Client, backstage: Backstage) -> None:
+async def test_channel_addresses_are_encrypted_in_the_store(client: Client, backstage: Backstage) -> None:
     await ask(client, "PUT", body={"channel": HOOK})
     (kept,) = await backstage.store.notices.preferences(["acme"])
     assert b"hooks.example.com" not in kept.channel

@@ -20,10 +20,16 @@ async def ask(client: Client, path: str, body: Any = None, key: str | None = Non
     return await client.post(path, body, idempotency_key=key or f"own-{next(_keys)}")
 
 
-async def raise_one(backstage: Backstage, about: str = "", **said: Any) -> str:
-    """The id of the job that it is about."""
+async def raise_one(backstage: Backstage, about: str = "", **fields: Any) -> str:
+    """Raise an alert. Returns the id of its job."""
     name = about or job().id
-    given = {"kind": AlertKind.FAILED, "tenant": TenantId("acme"), "message": "answered 503", "at_ms": NOON_MS, **said}
+    given = {
+        "kind": AlertKind.FAILED,
+        "tenant": TenantId("acme"),
+        "message": "answered 503",
+        "at_ms": NOON_MS,
+        **fields,
+    }
     await backstage.store.alerts.record([Observation(about=name, job_id=name, **given)])
     return name
 
@@ -43,7 +49,7 @@ async def test_an_empty_inbox(client: Client) -> None:
     assert (await client.get("/v1/alerts")).json == {"alerts": [], "unread": 0}
 
 
-async def test_an_alert_of_a_task_says_what_happened_to_whom(client: Client, backstage: Backstage) -> None:
+async def test_alert_of_a_task_names_the_task_and_its_failure(client: Client, backstage: Backstage) -> None:
     target = Target("webhooks", "webhook.call", endpoint=ENDPOINT)
     one = job(spec(name="report", target=target))
     await Crank(backstage.store).add(one)
@@ -75,7 +81,7 @@ async def test_an_alert_of_another_job_has_no_task(client: Client, backstage: Ba
     assert (alert["job_id"], "task_id" in alert) == (one.id, False)
 
 
-async def test_alerts_come_in_pages_and_by_what_is_asked_for(client: Client, backstage: Backstage) -> None:
+async def test_alerts_are_paged_and_filtered(client: Client, backstage: Backstage) -> None:
     names = [await raise_one(backstage, at_ms=NOON_MS + at) for at in range(3)]
     await raise_one(backstage, names[0], kind=AlertKind.SLOW, at_ms=NOON_MS + 9)
     first = (await client.get("/v1/alerts?limit=3")).json
@@ -86,7 +92,7 @@ async def test_alerts_come_in_pages_and_by_what_is_asked_for(client: Client, bac
     assert [each["kind"] for each in await listed(client, f"?task_id={names[0]}")] == ["SLOW", "FAILED"]
 
 
-async def test_acknowledging_is_by_whoever_asks_and_once(client: Client, backstage: Backstage) -> None:
+async def test_alert_is_acknowledged_once_and_names_its_caller(client: Client, backstage: Backstage) -> None:
     await raise_one(backstage)
     (alert,) = await listed(client, "?unread=true")
     path = f"/v1/alerts/{alert['id']}/acknowledge"
@@ -135,12 +141,12 @@ async def test_more_than_a_step_are_acknowledged(client: Client, backstage: Back
     assert (await ask(client, "/v1/alerts/acknowledge", {})).json == {"acknowledged": 1_100}
 
 
-async def test_what_does_not_exist_is_not_found(client: Client) -> None:
+async def test_unknown_alert_is_not_found(client: Client) -> None:
     assert (await client.get(f"/v1/alerts/{NOBODY}")).code == "not-found"
     assert (await ask(client, f"/v1/alerts/{NOBODY}/acknowledge")).code == "not-found"
 
 
-async def test_who_may_only_read_cannot_acknowledge(reader: Client, backstage: Backstage) -> None:
+async def test_caller_with_scope_read_cannot_acknowledge(reader: Client, backstage: Backstage) -> None:
     await raise_one(backstage)
     (alert,) = await listed(reader)
     assert (await ask(reader, f"/v1/alerts/{alert['id']}/acknowledge")).status == 403

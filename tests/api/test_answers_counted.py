@@ -1,4 +1,4 @@
-"""What the API answers is counted, for whoever watches how available it is."""
+"""The responses of the API are counted, so that its availability can be monitored."""
 
 import pytest
 from prometheus_client import CollectorRegistry

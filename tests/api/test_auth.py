@@ -66,7 +66,7 @@ async def refusal(authenticator: TokenAuthenticator, header: str | None) -> str:
     return caught.value.detail
 
 
-# A caller and what it may do
+# Callers and their scopes
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_scope_includes_lower_ones(held: str, allowed: set[str]) -> None:
     assert {scope for scope in SCOPES if caller.may(scope)} == allowed
 
 
-def test_missing_scope_error_lists_the_held_ones() -> None:
+def test_missing_scope_error_lists_the_scopes_of_the_caller() -> None:
     with pytest.raises(Forbidden, match="needs scope admin; held: read, write") as caught:
         Caller(TenantId("acme"), "ann", frozenset({"write", "read"})).require("admin")
     assert caught.value.context == {"required": "admin", "held": ["read", "write"]}
 
 
-def test_requiring_a_held_scope_passes() -> None:
+def test_requiring_a_scope_of_the_caller_passes() -> None:
     Caller(TenantId("acme"), "ann", frozenset({"admin"})).require("read")
 
 
@@ -264,8 +264,8 @@ async def test_a_minted_token_is_accepted_until_its_time_is_over(clock: Clock) -
 
 
 async def test_a_token_can_be_minted_for_a_server_that_names_its_parties(clock: Clock) -> None:
-    wish: dict[str, Any] = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW}
-    token = mint(SECRET, **wish, audience="noonday", issuer="https://id")
+    claims: dict[str, Any] = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW}
+    token = mint(SECRET, **claims, audience="noonday", issuer="https://id")
     rules = Rules(audience="noonday", issuer="https://id")
     assert await TokenAuthenticator(rules, clock).authenticate(f"Bearer {token}")
 

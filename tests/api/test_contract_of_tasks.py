@@ -50,8 +50,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
         {"backoff": "LIST", "initial_delay_ms": 1},
         {"delays_ms": [1], "initial_delay_ms": 1},
         *(
-            {"statuses": said}
-            for said in ([], [409], [300, 599], [410], [299], [600], [200], ["5xx"], 409, [500] * 301)
+            {"statuses": statuses}
+            for statuses in ([], [409], [300, 599], [410], [299], [600], [200], ["5xx"], 409, [500] * 301)
         ),
         {"statuses": [409], "delays_ms": [1]},
     ),
@@ -75,14 +75,14 @@ def test_the_table_covers_every_field_of_a_task():
 
 @pytest.mark.parametrize("variant", LEAST)
 @pytest.mark.parametrize("field", VALUES)
-def test_the_schema_of_a_task_allows_what_the_rules_accept(variant: str, field: str):
+def test_schema_of_a_task_allows_the_values_that_the_rules_accept(variant: str, field: str):
     for value in VALUES[field]:
         task = LEAST[variant] | {field: value}
         assert SPEC.is_valid(task) == is_accepted(task), task
 
 
 @pytest.mark.parametrize("variant", LEAST)
-def test_the_schema_of_a_task_needs_what_the_rules_need(variant: str):
+def test_schema_of_a_task_requires_the_fields_that_the_rules_require(variant: str):
     assert SPEC.is_valid(LEAST[variant])
     for field in LEAST[variant]:
         without = {name: value for name, value in LEAST[variant].items() if name != field}

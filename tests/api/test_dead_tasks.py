@@ -1,4 +1,4 @@
-"""Dead letters in the words of tasks."""
+"""Dead letters in the terms of tasks."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ async def die(crank: Crank, message: str = "answered 400") -> Dispatch:
     return dispatch
 
 
-async def test_a_call_that_was_given_up_is_listed_as_its_task_was_said(client: Client, crank: Crank):
+async def test_dead_call_is_listed_with_the_definition_of_its_task(client: Client, crank: Crank):
     path = await made(client, once(name="report"))
     dispatch = await end(crank, Outcome.FAILED)
     (letter,) = await dead(client)
@@ -144,7 +144,7 @@ async def test_a_dead_letter_of_a_deleted_task_can_be_archived_and_not_retried(c
     assert (await ask(client, "POST", f"{DLQ}/{dispatch.execution_id}/archive")).status == 200
 
 
-async def test_what_did_not_die_is_no_dead_letter(client: Client, crank: Crank):
+async def test_execution_that_did_not_die_is_no_dead_letter(client: Client, crank: Crank):
     await made(client, once())
     dispatch = await crank.fire_one(at_ms=NOON_MS + MINUTE)
     for path in (f"{DLQ}/{dispatch.execution_id}", f"{DLQ}/{dispatch.execution_id[:-1]}", f"{DLQ}/nonsense"):
@@ -160,9 +160,7 @@ async def test_a_filter_that_cannot_be_is_refused_by_name(client: Client):
 
 @pytest.mark.parametrize("door", [DLQ, "/v1/dead-letters"])
 @pytest.mark.parametrize("verb", ["retry", "archive"])
-async def test_what_is_asked_for_again_is_answered_as_the_first_time(
-    client: Client, crank: Crank, door: str, verb: str
-):
+async def test_repeated_request_gets_the_first_response(client: Client, crank: Crank, door: str, verb: str):
     await made(client, once())
     path = f"{door}/{(await die(crank)).execution_id}"
     first = await ask(client, "POST", f"{path}/{verb}", key="one")

@@ -1,4 +1,4 @@
-"""Payloads that are nested deeply, and those that were stored before that was bounded."""
+"""Payloads that are nested deeply, and those that were stored before the depth was limited."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ async def test_the_body_of_a_task_is_bounded_too(client: Client) -> None:
     assert (await client.post("/v1/tasks", task, idempotency_key="k")).status == 422
 
 
-def test_what_was_stored_before_is_shown_as_unreadable() -> None:
+def test_stored_payload_that_is_nested_too_deeply_is_shown_as_unreadable() -> None:
     keyring = Keyring.generate()
     sealed = keyring.seal(nested(50_000), context_of("acme", "j"))
     assert Presenter(keyring, None).open(sealed, "acme", "j") == {"unreadable": "nested too deeply to be decoded"}

@@ -20,7 +20,7 @@ async def test_the_docs_bring_all_they_need(client: Client):
     assert 'fetch("/openapi.json")' in page
 
 
-async def test_the_docs_may_talk_to_nobody_else(client: Client):
+async def test_docs_page_may_connect_to_no_other_host(client: Client):
     policy = (await client.get("/docs")).headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "connect-src 'self'" in policy

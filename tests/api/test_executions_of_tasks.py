@@ -1,4 +1,4 @@
-"""Calls of all tasks, and calls that are made once more."""
+"""Calls of all tasks, and calls that are resent."""
 
 from typing import Any
 
@@ -25,9 +25,9 @@ async def calls(client: Client, query: str = "") -> list[dict[str, Any]]:
     return found
 
 
-async def minutes(client: Client, crank: Crank, *outcomes: Outcome, **said: Any) -> tuple[str, list[Dispatch]]:
-    """A task that is called every minute, with what came of it."""
-    path = await made(client, daily(cron_expression="* * * * *", **said))
+async def minutes(client: Client, crank: Crank, *outcomes: Outcome, **fields: Any) -> tuple[str, list[Dispatch]]:
+    """Create a task that is called every minute, and end its calls with these outcomes."""
+    path = await made(client, daily(cron_expression="* * * * *", **fields))
     dispatches = []
     for minute, outcome in enumerate(outcomes, 1):
         dispatch = await crank.fire_one(at_ms=NOON_MS + minute * MINUTE)
@@ -40,8 +40,8 @@ async def resend(client: Client, path: str, execution: str, key: str | None = No
     return await ask(client, "POST", f"{path}/executions/{execution}/resend", key=key)
 
 
-async def results(client: Client, key: str | None = None, **said: Any) -> list[dict[str, Any]]:
-    response = await ask(client, "POST", RESEND, said, key)
+async def results(client: Client, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+    response = await ask(client, "POST", RESEND, fields, key)
     assert response.status == 200, response.json
     found: list[dict[str, Any]] = response.json["results"]
     return found
@@ -99,7 +99,7 @@ async def test_a_filter_that_cannot_be_is_refused_by_name(client: Client, query:
     assert (response.status, response.flaw["pointer"]) == (422, pointer)
 
 
-# One once more
+# Resending one
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELLED, Outcome.EXPIRED])
@@ -145,7 +145,7 @@ async def test_sending_again_needs_a_key_and_is_done_once_under_it(client: Clien
     assert other.json["id"] != first.json["id"]
 
 
-async def test_what_was_sent_then_is_sent_again_as_long_as_it_is_kept(client: Client, crank: Crank):
+async def test_original_payload_is_sent_again_as_long_as_it_is_kept(client: Client, crank: Crank):
     path = await made(client, daily(cron_expression="* * * * *"))
     dispatch = await end(crank, Outcome.SUCCEEDED)
     await patched(client, path, payload=CALL | {"body": "another"})
@@ -172,7 +172,7 @@ async def test_sending_again_is_written_down(client: Client, crank: Crank):
     assert (entry["action"], entry["subject"]) == ("execution.resend", "somebody")
 
 
-# Many once more
+# Resending many
 
 
 async def test_calls_of_several_tasks_are_made_once_more(client: Client, crank: Crank, backstage: Backstage):
@@ -204,7 +204,7 @@ async def test_under_one_replay_each_is_sent_again_once(client: Client, crank: C
     assert another["there_already"] is False
 
 
-async def test_a_replay_does_not_send_again_what_it_has_made(client: Client, crank: Crank):
+async def test_replay_does_not_resend_its_own_executions(client: Client, crank: Crank):
     await made(client, once())
     first = await end(crank, Outcome.FAILED)
     (one,) = await results(client, ids=[first.execution_id], replay_id="r-1")
@@ -229,7 +229,7 @@ async def test_many_of_one_ordered_task_are_sent_again_one_after_the_other(clien
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer"),
+    ("fields", "pointer"),
     [
         ({"ids": []}, "/ids"),
         ({"ids": ["x"] * 501}, "/ids"),
@@ -238,8 +238,8 @@ async def test_many_of_one_ordered_task_are_sent_again_one_after_the_other(clien
         ({}, "/ids"),
     ],
 )
-async def test_a_request_that_cannot_be_is_refused(client: Client, said: dict[str, Any], pointer: str):
-    response = await ask(client, "POST", RESEND, said)
+async def test_a_request_that_cannot_be_is_refused(client: Client, fields: dict[str, Any], pointer: str):
+    response = await ask(client, "POST", RESEND, fields)
     assert (response.status, response.flaw["pointer"]) == (422, pointer)
 
 

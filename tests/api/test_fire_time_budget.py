@@ -1,4 +1,4 @@
-"""What a request for fire times may cost."""
+"""The cost of a request for fire times is limited."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
@@ -16,7 +16,7 @@ RARE = {"schedule": "30 2 29 2 */7", "timezone": "Europe/Berlin"}
 
 
 class Steps(Offload):
-    """Allows so many steps."""
+    """A budget of so many steps."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -41,7 +41,7 @@ async def tight(steps: Steps) -> AsyncIterator[Client]:
     await backstage.store.close()
 
 
-async def test_a_preview_that_costs_too_much_is_cut_short_and_says_so(tight: Client) -> None:
+async def test_preview_that_costs_too_much_is_cut_short_and_marked(tight: Client) -> None:
     preview = (await tight.post("/v1/schedules/preview", RARE | {"count": 1000})).json
     assert (len(preview["times"]), preview["isLeast"]) == (3, True)
     assert preview["times"][0]["utc"] == "2032-02-29T01:30:00Z"
@@ -67,7 +67,7 @@ async def test_occurrences_stop_at_the_end_of_the_range(tight: Client) -> None:
     assert (len(page["occurrences"]), page["isLeast"]) == (2, False)
 
 
-async def test_a_server_that_computes_enough_for_others_says_when_to_come_back(tight: Client, steps: Steps) -> None:
+async def test_busy_preview_workers_refuse_with_retry_after(tight: Client, steps: Steps) -> None:
     steps.most = 0
     response = await tight.post("/v1/schedules/preview", RARE)
     assert (response.status, response.code, response.headers["retry-after"]) == (503, "busy", "1")

@@ -1,7 +1,7 @@
-"""Requests made of the document alone, valid and invalid, with every check that schemathesis has.
+"""Requests generated from the OpenAPI document alone, valid and invalid, with every check of schemathesis.
 
-Each test makes its requests when it runs. The plugin of schemathesis makes those of all operations when tests are collected,
-which takes ten seconds in every process that collects tests, also if it runs none of them.
+Each test makes its requests when it runs. The plugin of schemathesis makes those of all operations during collection, which
+takes ten seconds in every process that collects tests, even if it runs none of them.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Names that browsers call the server by, and the server's proof of the shared secret."""
+"""Host names by which browsers reach the server, and the server's proof of the shared secret."""
 
 import hmac
 
@@ -15,7 +15,7 @@ SECRET = "a secret of more than thirty-two bytes"
 
 @pytest.fixture
 def nobody(app: ASGIApp) -> Client:
-    """A page in a browser, which has no token."""
+    """A page in a browser, without a token."""
     return Client(app)
 
 

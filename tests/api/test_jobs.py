@@ -31,7 +31,7 @@ async def stored(client: Client) -> int:
     return len((await client.get("/v1/jobs")).json["jobs"])
 
 
-async def test_a_created_job_is_answered_with_its_place_and_version(client: Client):
+async def test_created_job_is_answered_with_its_location_and_version(client: Client):
     response = await client.post("/v1/jobs", job(name="hello", payload={"n": 1}))
     assert response.status == 201
     assert response.headers["content-type"] == "application/json"
@@ -47,7 +47,7 @@ async def test_a_job_is_read_at_its_location(client: Client):
     assert (response.status, response.json["name"], response.headers["etag"]) == (200, "hello", '"1"')
 
 
-async def test_every_flaw_of_a_job_is_told_with_its_pointer(client: Client):
+async def test_every_flaw_of_a_job_is_reported_with_its_pointer(client: Client):
     response = await client.post("/v1/jobs", job(type="CRON", schedule="61 * * * *", timeoutSec=-1))
     assert (response.status, response.code) == (422, "invalid-input")
     assert {flaw["pointer"] for flaw in response.json["errors"]} == {"/schedule", "/timeoutSec"}
@@ -58,7 +58,7 @@ async def test_an_unknown_pool_is_answered_with_the_nearest_name(client: Client)
     assert (response.status, response.flaw["pointer"], response.flaw["nearest"]) == (422, "/target/pool", "demo")
 
 
-async def test_a_payload_over_256_kb_is_413_and_says_to_pass_a_reference(client: Client):
+async def test_payload_over_256_kb_is_413_and_suggests_a_reference(client: Client):
     response = await client.post("/v1/jobs", job(payload="x" * 300_000))
     assert (response.status, response.code) == (413, "payload-too-large")
     assert "pass a reference" in response.json["detail"]
@@ -205,7 +205,7 @@ async def test_a_list_goes_on_where_the_page_before_ended(client: Client):
         ),
     ],
 )
-async def test_occurrences_are_those_of_a_day_around_unless_said_otherwise(
+async def test_occurrences_are_those_of_a_day_around_by_default(
     client: Client, query: str, first: datetime, last: datetime
 ):
     path = (await created(client, type="INTERVAL", everySec=3600)).headers["location"]
@@ -275,7 +275,7 @@ async def test_a_preview_shows_times_and_makes_no_job(client: Client):
         ({"schedule": "0 3 * * *", "count": 1001}, "/count"),
     ],
 )
-async def test_a_preview_takes_what_belongs_to_its_type(client: Client, wanted: dict[str, Any], pointer: str):
+async def test_preview_takes_the_fields_of_its_type(client: Client, wanted: dict[str, Any], pointer: str):
     response = await client.post("/v1/schedules/preview", wanted)
     assert (response.status, response.flaw["pointer"]) == (422, pointer)
 
@@ -299,7 +299,7 @@ async def test_another_tenants_settings_need_admin(client: Client):
     assert (await client.get("/v1/tenants/other")).status == 403
 
 
-async def test_the_audit_tells_who_did_what(client: Client):
+async def test_audit_log_names_the_subject_and_the_action(client: Client):
     made = await created(client)
     (entry,) = (await client.get(f"/v1/audit?target={made.json['jobId']}")).json["entries"]
     assert (entry["subject"], entry["action"]) == ("somebody", "job.create")
@@ -319,7 +319,7 @@ async def run_what_is_due(backstage: Backstage) -> None:
     await crank.settle(*[report(dispatch) for dispatch in (await crank.fire()).dispatches])
 
 
-async def test_a_unique_key_of_a_job_that_is_over_is_200_and_says_why(client: Client, backstage: Backstage):
+async def test_unique_key_of_a_completed_job_is_200_with_the_reason(client: Client, backstage: Backstage):
     wanted = {"uniqueKey": "u", "runAt": "2030-01-01T12:00:00Z"}
     first = await created(client, **wanted)
     await run_what_is_due(backstage)

@@ -1,4 +1,4 @@
-"""Lists whose jobs carry much: how large an answer is, and what is decrypted for it."""
+"""Lists of jobs with large payloads: the size of the answer, and the number of decryptions."""
 
 from typing import Any, cast
 
@@ -63,7 +63,7 @@ async def test_a_summary_has_no_payloads_and_all_jobs(client: Client) -> None:
 
 
 class Shut:
-    """A keyring that opens nothing."""
+    """A keyring that must not decrypt."""
 
     def open(self, *_: object) -> bytes:
         raise AssertionError("decrypted")

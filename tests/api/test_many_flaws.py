@@ -1,4 +1,4 @@
-"""Requests with more mistakes than anybody reads: what they cost, and how large the answers are."""
+"""Requests with very many flaws: their cost, and the size of the answers."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def job_with(payload: Any) -> dict[str, Any]:
 
 @pytest.fixture
 async def strict(backstage: Backstage, client: Client) -> Client:
-    """With a handler that takes a list of numbers."""
+    """An engine with a handler that takes a list of numbers."""
     hello = Hello(WorkerId("w"), NOON_MS, "here", 1, {"demo": 1}, (HandlerInfo("demo", "sum", NUMBERS),))
     await backstage.store.executions.settle(
         [], [hello], was=None, now=Checkpoint(0, "generation", 1, 0), now_ms=NOON_MS

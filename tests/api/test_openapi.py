@@ -172,7 +172,7 @@ def test_the_table_below_covers_every_field_of_a_job():
 
 @pytest.mark.parametrize("type_", JobType)
 @pytest.mark.parametrize("field", VALUES)
-def test_the_schema_of_a_job_allows_what_the_rules_accept(type_: JobType, field: str):
+def test_schema_of_a_job_allows_the_values_that_the_rules_accept(type_: JobType, field: str):
     for value in VALUES[field]:
         job = LEAST[type_] | {field: value}
         if value is None and not JOB_SCHEMA.is_valid(job):
@@ -181,7 +181,7 @@ def test_the_schema_of_a_job_allows_what_the_rules_accept(type_: JobType, field:
 
 
 @pytest.mark.parametrize("type_", JobType)
-def test_the_schema_of_a_job_needs_what_the_rules_need(type_: JobType):
+def test_schema_of_a_job_requires_the_fields_that_the_rules_require(type_: JobType):
     for field in LEAST[type_]:
         without = {name: value for name, value in LEAST[type_].items() if name != field}
         assert JOB_SCHEMA.is_valid(without) == is_accepted(without) is False

@@ -1,4 +1,4 @@
-"""What a tenant's settings do to what it sends."""
+"""The effects of a tenant's settings on its requests."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ async def test_a_job_beyond_the_quota_is_refused_with_when_to_come_back(client: 
     assert await stored(client) == 1
 
 
-async def test_who_creates_is_told_what_is_left(client: Client):
+async def test_create_returns_the_remaining_quota(client: Client):
     await allow(client, maxJobs=10)
     created = await client.post("/v1/jobs", job())
     assert (created.headers["ratelimit-policy"], created.headers["ratelimit"]) == (
@@ -51,13 +51,13 @@ async def test_who_creates_is_told_what_is_left(client: Client):
     assert batch.headers["ratelimit"] == '"max-jobs";r=7'
 
 
-async def test_without_a_quota_there_is_nothing_to_tell(client: Client):
+async def test_tenant_without_a_quota_gets_no_quota_headers(client: Client):
     await allow(client, weight=2)
     created = await client.post("/v1/jobs", job())
     assert not {"ratelimit", "ratelimit-policy"} & set(created.headers)
 
 
-async def test_those_of_a_batch_that_do_not_fit_are_problems_in_their_places(client: Client):
+async def test_jobs_of_a_batch_above_the_quota_are_problems_at_their_index(client: Client):
     await allow(client, maxJobs=2)
     answer = await client.post("/v1/jobs/batch", {"jobs": [job(), job(timeoutSec=-1), job(), job()]})
     assert answer.status == 200
@@ -135,7 +135,7 @@ async def test_a_tenants_limit_cannot_exceed_the_one_of_all(client: Client):
 
 
 @pytest.mark.parametrize(
-    ("said", "spread"),
+    ("body", "spread"),
     [
         (cron(), 600),
         (cron() | {"type": "INTERVAL", "schedule": None, "everySec": 60}, 600),
@@ -143,11 +143,13 @@ async def test_a_tenants_limit_cannot_exceed_the_one_of_all(client: Client):
         (cron(spreadSec=0), 0),
         (job(), None),
     ],
-    ids=["cron", "interval", "said", "none wanted", "no schedule"],
+    ids=["cron", "interval", "own spread", "none wanted", "no schedule"],
 )
-async def test_a_schedule_that_says_no_spread_has_the_tenants(client: Client, said: dict[str, Any], spread: Any):
+async def test_schedule_without_a_spread_has_the_default_of_its_tenant(
+    client: Client, body: dict[str, Any], spread: Any
+):
     await allow(client, defaultSpreadSec=600)
-    created = await client.post("/v1/jobs", {name: value for name, value in said.items() if value is not None})
+    created = await client.post("/v1/jobs", {name: value for name, value in body.items() if value is not None})
     assert created.json["spreadSec"] == spread
     assert (await client.get(created.headers["location"])).json["spreadSec"] == spread
 

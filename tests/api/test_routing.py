@@ -41,7 +41,7 @@ async def test_a_token_with_too_small_a_scope_is_forbidden(client: Client, route
 ACTIONS = ("pause", "resume")
 
 
-def test_changes_need_write_those_of_the_tenant_admin_and_those_of_the_server_operator():
+def test_scope_of_a_change_is_write_or_admin_for_the_tenant_or_operator_for_the_server():
     needs = {label(route): route.scope for route in PROTECTED}
     operator = {"PUT /v1/pools/{name}", "PUT /v1/tenants/{tenantId}"}
     operator |= {f"POST /v1/{what}{action}" for what in ("", "pools/{name}/") for action in ACTIONS}

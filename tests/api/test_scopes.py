@@ -1,4 +1,4 @@
-"""Scopes: what a tenant's admin may not do, and what an operator may see of other tenants."""
+"""Scopes: the limits of a tenant's admin, and the view of an operator on other tenants."""
 
 from collections.abc import Iterator
 from typing import Any

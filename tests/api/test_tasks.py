@@ -30,28 +30,28 @@ SOON = "2030-01-01T12:01:00Z"
 _keys = count(1)
 
 
-def daily(**said: Any) -> dict[str, Any]:
-    return {"name": "Daily Report", "type": "RECURRING", "payload": CALL, "cron_expression": "0 8 * * *", **said}
+def daily(**fields: Any) -> dict[str, Any]:
+    return {"name": "Daily Report", "type": "RECURRING", "payload": CALL, "cron_expression": "0 8 * * *", **fields}
 
 
-def once(**said: Any) -> dict[str, Any]:
-    return {"type": "ONE_TIME", "payload": CALL, "scheduled_at": SOON, **said}
+def once(**fields: Any) -> dict[str, Any]:
+    return {"type": "ONE_TIME", "payload": CALL, "scheduled_at": SOON, **fields}
 
 
 async def ask(client: Client, method: str, path: str, body: Any = None, key: str | None = None) -> Response:
-    """With a key of its own, unless told otherwise."""
+    """Send a request with a key of its own by default."""
     return await client.call(method, path, body, idempotency_key=key or f"own-{next(_keys)}")
 
 
 async def made(client: Client, body: dict[str, Any]) -> str:
-    """Where the task is read."""
+    """Create a task, and return its path."""
     response = await ask(client, "POST", "/v1/tasks", body)
     assert response.status == 201, response.json
     return response.headers["location"]
 
 
-async def patched(client: Client, path: str, **said: Any) -> Response:
-    return await ask(client, "PATCH", path, said)
+async def patched(client: Client, path: str, **fields: Any) -> Response:
+    return await ask(client, "PATCH", path, fields)
 
 
 async def status_at(client: Client, path: str) -> str:
@@ -66,7 +66,7 @@ async def crank(backstage: Backstage) -> Crank:
 
 
 async def fire(crank: Crank) -> Dispatch:
-    """What is due a minute after noon."""
+    """Fire executions that are due a minute after noon."""
     return await crank.fire_one(at_ms=NOON_MS + MINUTE)
 
 
@@ -97,19 +97,19 @@ async def test_the_example_of_a_daily_report(client: Client):
 
 
 @pytest.mark.parametrize(
-    ("said", "next_execution"),
+    ("fields", "next_execution"),
     [
         (once(), SOON),
         (daily(cron_expression=None, interval="every 15 minutes"), "2030-01-01T12:15:00Z"),
         (daily(cron_expression=None, interval="daily at 08:00", timezone="Asia/Tokyo"), "2030-01-01T23:00:00Z"),
     ],
 )
-async def test_a_task_is_read_as_it_was_said(client: Client, said: dict[str, Any], next_execution: str):
-    response = await client.get(await made(client, said))
+async def test_task_is_read_as_it_was_created(client: Client, fields: dict[str, Any], next_execution: str):
+    response = await client.get(await made(client, fields))
     shown = response.json
     assert (response.status, shown["status"], shown["next_execution"]) == (200, "SCHEDULED", next_execution)
-    assert {name: shown[name] for name in said if name != "payload"} == {
-        k: v for k, v in said.items() if k != "payload"
+    assert {name: shown[name] for name in fields if name != "payload"} == {
+        k: v for k, v in fields.items() if k != "payload"
     }
     assert shown["executions"] == []
 
@@ -129,7 +129,7 @@ async def test_the_first_task_makes_the_pool_and_leaves_one_that_is_there(client
     assert (await client.get("/v1/pools/webhooks")).json["settings"]["timeoutSec"] == 7
 
 
-async def test_every_flaw_of_a_task_is_told_in_its_own_names(client: Client):
+async def test_every_flaw_of_a_task_is_reported_in_task_names(client: Client):
     call = {"webhook_url": "ftp://example.com", "headers": {"Host": "x"}}
     wrong = daily(payload=call, cron_expression="61 * * * *", timeout_seconds=-1, retry={"max_attempts": 0})
     response = await ask(client, "POST", "/v1/tasks", wrong)
@@ -151,7 +151,7 @@ async def test_every_flaw_of_a_task_is_told_in_its_own_names(client: Client):
         ({"payload": CALL | {"method": "TRACE"}}, "/payload/method"),
     ],
 )
-async def test_what_cannot_be_is_refused(client: Client, wrong: dict[str, Any], pointer: str):
+async def test_invalid_task_is_refused_with_its_pointer(client: Client, wrong: dict[str, Any], pointer: str):
     response = await ask(client, "POST", "/v1/tasks", daily(**wrong))
     assert (response.status, response.flaw["pointer"]) == (422, pointer)
 
@@ -177,7 +177,7 @@ async def test_secret_headers_are_not_shown(client: Client):
     assert (await patched(client, path, name="x")).json["payload"]["headers"] == shown
 
 
-# Doing a thing once
+# Idempotency
 
 
 async def test_tasks_with_the_same_ordering_key_are_called_one_after_the_other(client: Client, crank: Crank):
@@ -216,14 +216,14 @@ async def test_the_same_key_with_another_task_is_refused_even_if_that_is_flawed(
         assert (await ask(client, "POST", "/v1/tasks", other, "k1")).code == "idempotency-key-reused"
 
 
-@pytest.mark.parametrize("said", [{"status": "PAUSED"}, {"name": "new"}, {"cron_expression": "0 9 * * *"}])
+@pytest.mark.parametrize("fields", [{"status": "PAUSED"}, {"name": "new"}, {"cron_expression": "0 9 * * *"}])
 async def test_a_repeated_change_is_answered_as_the_first_even_after_the_task_was_deleted(
-    client: Client, said: dict[str, Any]
+    client: Client, fields: dict[str, Any]
 ):
     path = await made(client, daily())
-    first = await ask(client, "PATCH", path, said, "k1")
+    first = await ask(client, "PATCH", path, fields, "k1")
     assert (await ask(client, "DELETE", path)).status == 204
-    again = await ask(client, "PATCH", path, said, "k1")
+    again = await ask(client, "PATCH", path, fields, "k1")
     assert (first.status, again.status, again.body) == (200, 200, first.body)
     assert again.headers["idempotency-replay"] == "true"
 
@@ -294,7 +294,7 @@ async def test_a_task_that_was_to_run_once_and_died_has_failed(client: Client, c
     assert [attempt["status"] for attempt in execution["attempts"]] == ["FAILED"]
 
 
-async def test_a_task_that_waits_for_another_attempt_says_when(client: Client, crank: Crank):
+async def test_task_that_waits_for_a_retry_shows_when(client: Client, crank: Crank):
     path = await made(client, once())
     dispatch = await fire(crank)
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure("status 500")))
@@ -334,13 +334,13 @@ async def test_a_running_task_that_is_changed_is_running(client: Client, crank: 
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED])
-@pytest.mark.parametrize("wish", ["PAUSED", "SCHEDULED"])
+@pytest.mark.parametrize("status", ["PAUSED", "SCHEDULED"])
 async def test_a_task_that_is_over_is_neither_paused_nor_resumed(
-    client: Client, crank: Crank, outcome: Outcome, wish: str
+    client: Client, crank: Crank, outcome: Outcome, status: str
 ):
     path = await made(client, once())
     await end(crank, outcome)
-    response = await patched(client, path, status=wish)
+    response = await patched(client, path, status=status)
     assert (response.status, response.code) == (409, "conflict")
     assert response.json["state"] == await status_at(client, path)
 
@@ -354,7 +354,7 @@ async def test_a_task_that_is_over_gets_a_new_time(client: Client, crank: Crank)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"name": "Weekly Report"},
         {"cron_expression": "0 9 * * *"},
@@ -365,23 +365,23 @@ async def test_a_task_that_is_over_gets_a_new_time(client: Client, crank: Crank)
         {"retry": {"max_attempts": 3, "backoff": "LIST", "delays_ms": [1, 2]}},
         {"payload": {"webhook_url": "https://else.example.com/", "method": "GET", "headers": {}, "body": None}},
     ],
-    ids=lambda said: next(iter(said)),
+    ids=lambda fields: next(iter(fields)),
 )
-async def test_what_is_said_is_changed_and_nothing_else(client: Client, said: dict[str, Any]):
+async def test_patch_changes_the_given_fields_alone(client: Client, fields: dict[str, Any]):
     path = await made(client, daily(name="Daily Report"))
     before = (await client.get(path)).json
-    response = await patched(client, path, **said)
+    response = await patched(client, path, **fields)
     after = (await client.get(path)).json
     free = {"updated_at", "next_execution"}
     assert response.status == 200
     assert {k: v for k, v in after.items() if k not in free} == {
-        k: v for k, v in (before | said).items() if k not in free
+        k: v for k, v in (before | fields).items() if k not in free
     }
     assert response.json == {name: value for name, value in after.items() if name != "executions"}
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer"),
+    ("fields", "pointer"),
     [
         ({}, ""),
         ({"status": "PAUSED", "name": "x"}, "/status"),
@@ -394,10 +394,10 @@ async def test_what_is_said_is_changed_and_nothing_else(client: Client, said: di
         ({"retry": {"max_attempts": 0}}, "/retry/max_attempts"),
     ],
 )
-async def test_a_change_to_what_cannot_be_is_refused(client: Client, said: dict[str, Any], pointer: str):
+async def test_invalid_patch_is_refused_with_its_pointer(client: Client, fields: dict[str, Any], pointer: str):
     path = await made(client, daily())
     before = (await client.get(path)).json
-    response = await patched(client, path, **said)
+    response = await patched(client, path, **fields)
     assert (response.status, response.flaw.get("pointer")) == (422, pointer)
     assert (await client.get(path)).json == before
 
@@ -419,7 +419,7 @@ async def test_a_secret_of_a_task_is_not_shown_of_its_job(client: Client):
     assert job.json["payload"]["headers"] == {"Authorization": "[redacted]", "X-Mine": "y"}
 
 
-async def test_an_interval_that_is_said_anew_is_due_when_it_is_over_and_not_at_once(client: Client):
+async def test_new_interval_is_due_when_it_has_passed_and_not_at_once(client: Client):
     path = await made(client, daily())
     changed = await patched(client, path, interval="every 2 hours")
     assert datetime.fromisoformat(changed.json["next_execution"]).timestamp() * 1000 == NOON_MS + 2 * 3_600_000 - 1
@@ -427,18 +427,18 @@ async def test_an_interval_that_is_said_anew_is_due_when_it_is_over_and_not_at_o
 
 async def test_changes_that_meet_each_other_are_all_made(client: Client):
     path = await made(client, daily())
-    said = [{"name": "ours"}, {"timeout_seconds": 7.0}, {"cron_expression": "0 9 * * *"}]
-    answers = await asyncio.gather(*(patched(client, path, **one) for one in said))
+    changes = [{"name": "ours"}, {"timeout_seconds": 7.0}, {"cron_expression": "0 9 * * *"}]
+    answers = await asyncio.gather(*(patched(client, path, **one) for one in changes))
     assert [answer.status for answer in answers] == [200] * 3
     shown = (await client.get(path)).json
-    assert {name: shown[name] for one in said for name in one} == {k: v for one in said for k, v in one.items()}
+    assert {name: shown[name] for one in changes for name in one} == {k: v for one in changes for k, v in one.items()}
 
 
-# What is not there
+# Unknown tasks
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE", "executions"])
-async def test_what_is_no_task_is_not_found(client: Client, backstage: Backstage, method: str):
+async def test_job_that_is_no_task_is_not_found(client: Client, backstage: Backstage, method: str):
     deleted = await made(client, daily())
     await ask(client, "DELETE", deleted)
     job = await client.post("/v1/jobs", {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "h"}})

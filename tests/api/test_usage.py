@@ -25,11 +25,11 @@ async def run(crank: Crank, days_ago: int, outcome: Outcome = Outcome.SUCCEEDED,
     await crank.add(job(tenant=tenant, now_ms=NOON_MS))
     dispatch = await crank.fire_one()
     at_ms = NOON_MS - days_ago * DAY
-    said = {"started_ms": at_ms, "ended_ms": at_ms + 250, "tenant": tenant, "payload_bytes": 100}
-    await crank.settle(report(dispatch, outcome, **said))
+    fields = {"started_ms": at_ms, "ended_ms": at_ms + 250, "tenant": tenant, "payload_bytes": 100}
+    await crank.settle(report(dispatch, outcome, **fields))
 
 
-async def test_usage_is_told_by_day_and_in_total(client: Client, crank: Crank):
+async def test_usage_is_reported_by_day_and_in_total(client: Client, crank: Crank):
     await run(crank, 0)
     await run(crank, 0, Outcome.CANCELLED)
     await run(crank, 29)
@@ -65,7 +65,7 @@ async def test_both_days_are_part_of_it(client: Client, crank: Crank, query: str
 
 
 @pytest.mark.parametrize("day", ["2029-1-1", "yesterday", "2029-02-30", "2029-01-01T00:00:00Z", ""])
-async def test_what_is_no_day_is_refused_with_the_format(client: Client, day: str):
+async def test_invalid_day_is_refused_with_the_format(client: Client, day: str):
     response = await client.get(f"/v1/tenants/acme/usage?from={day}")
     assert (response.status, response.code) == (422, "invalid-input")
     (flaw,) = response.json["errors"]

@@ -14,8 +14,8 @@ SETTINGS = {"max_concurrency": 5, "rate_per_sec": 10.0, "burst": 20, "disable_af
 UNSET = {"max_concurrency": None, "rate_per_sec": None, "burst": 1, "disable_after_days": 5.0}
 
 
-async def put(client: Client, path: str = PLACE, **said: Any) -> Response:
-    return await ask(client, "PUT", path, said)
+async def put(client: Client, path: str = PLACE, **fields: Any) -> Response:
+    return await ask(client, "PUT", path, fields)
 
 
 async def failed(backstage: Backstage, endpoint: str = THERE) -> None:
@@ -30,7 +30,7 @@ def test_an_id_is_made_of_the_endpoint_and_leads_back_to_it() -> None:
     assert endpoint_named("ep_aHR0cHM6Ly9hcGkuZXhhbXBsZS5jb206NDQ") != THERE
 
 
-async def test_what_is_set_is_shown(client: Client) -> None:
+async def test_settings_that_were_set_are_returned(client: Client) -> None:
     response = await put(client, **SETTINGS)
     assert response.status == 200
     assert response.json["endpoint"] == THERE
@@ -51,13 +51,13 @@ async def test_what_is_set_is_shown(client: Client) -> None:
         ("rate", 5),
     ],
 )
-async def test_what_cannot_be_is_refused_by_name(client: Client, name: str, value: object) -> None:
+async def test_invalid_setting_is_refused_by_name(client: Client, name: str, value: object) -> None:
     response = await put(client, **{name: value})
     assert response.status in (400, 422)
     assert response.flaw["pointer"] == f"/{name}"
 
 
-async def test_an_endpoint_that_nobody_has_heard_of_is_not_found(client: Client) -> None:
+async def test_unknown_endpoint_is_not_found(client: Client) -> None:
     response = await client.get(PLACE)
     assert (response.status, response.json["endpoint"]) == (404, THERE)
     assert (await ask(client, "POST", f"{PLACE}/enable")).status == 404

@@ -1,4 +1,4 @@
-"""`python -m bench`, on works so small that their speed says nothing."""
+"""`python -m bench`, with works so small that their speed means nothing."""
 
 import json
 import os
@@ -119,7 +119,7 @@ def test_a_burst_is_compared_with_and_without_jobs_at_rest(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_tenants_are_measured_beside_each_other_and_with_what_their_limits_cost(tmp_path: Path) -> None:
+def test_tenants_are_measured_together_with_the_cost_of_their_limits(tmp_path: Path) -> None:
     size = ["--due", "big=600", "--due", "small=20", "--weight", "small=2", "--max-running", "big=500"]
     document = bench(tmp_path, "tenants", *size, "--alone", "small", "--compare", "--head-start", "2")
     assert document["fired"] == 620
@@ -148,7 +148,7 @@ def test_jobs_that_are_not_stored_in_time_void_the_measurement(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("wrong", ["lost", "duplicated", "early"])
-def test_the_exit_code_says_that_something_went_wrong(wrong: str) -> None:
+def test_exit_code_reports_a_failed_benchmark(wrong: str) -> None:
     document = dict.fromkeys(("lost", "duplicated", "early"), 0) | {"settings": {}, wrong: 3}
 
     @click.command()
@@ -163,12 +163,12 @@ def test_the_exit_code_says_that_something_went_wrong(wrong: str) -> None:
 
 @pytest.fixture
 def servers() -> None:
-    """They answer, or the test fails and says how to start them."""
+    """The servers. If one does not answer, the test fails and names the start command."""
     postgres_url(), redis_url(), kafka_servers(), etcd_urls()
 
 
 def bench(directory: Path, *arguments: str) -> dict[str, Any]:
-    """The document of a work in which nothing went wrong, and which left nothing behind."""
+    """Run a work. Returns its document, after checks that nothing went wrong and nothing was left behind."""
     ended = run(directory, *arguments, "--json")
     assert ended.returncode == 0, ended.stderr
     document: dict[str, Any] = json.loads(ended.stdout)

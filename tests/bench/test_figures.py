@@ -1,4 +1,4 @@
-"""What was seen, compared with what was asked for."""
+"""Comparison of the observed runs with the requested ones."""
 
 from bench.figures import (
     Figures,
@@ -19,17 +19,17 @@ ASKED = {"a": DUE_MS, "b": DUE_MS}
 SEEN = [("a", DUE_NS + 2_000_000), ("b", DUE_NS + 4_000_000)]
 
 
-def test_what_the_handler_saw_and_the_store_has_is_fired() -> None:
+def test_execution_that_the_handler_saw_and_the_store_recorded_is_fired() -> None:
     seen = tally(ASKED, SEEN, ["a", "b"])
     assert (seen.fired, seen.lost, seen.duplicated, seen.early) == (2, 0, 0, 0)
     assert seen.lateness_ms == Lateness(p50=2, p95=4, p99=4, max=4)
 
 
-def test_what_the_store_has_not_recorded_is_lost() -> None:
+def test_execution_that_the_store_has_not_recorded_is_lost() -> None:
     assert tally(ASKED, SEEN, ["a"]).lost == 1
 
 
-def test_what_the_handler_has_not_seen_is_lost_whatever_the_store_says() -> None:
+def test_execution_that_the_handler_has_not_seen_is_lost_even_if_the_store_recorded_it() -> None:
     assert tally(ASKED, SEEN[:1], ["a", "b"]).lost == 1
 
 
@@ -37,11 +37,11 @@ def test_a_second_start_of_an_execution_is_a_duplicate() -> None:
     assert tally(ASKED, [*SEEN, SEEN[0]], ["a", "b"]).duplicated == 1
 
 
-def test_a_start_nobody_asked_for_is_a_duplicate() -> None:
+def test_start_without_a_request_is_a_duplicate() -> None:
     assert tally(ASKED, [*SEEN, ("c", DUE_NS)], ["a", "b"]).duplicated == 1
 
 
-def test_a_record_nobody_asked_for_is_a_duplicate() -> None:
+def test_record_without_a_request_is_a_duplicate() -> None:
     assert tally(ASKED, SEEN, ["a", "b", "c"]).duplicated == 1
 
 
@@ -64,16 +64,16 @@ def test_without_starts_there_is_no_lateness() -> None:
     assert lateness([]) == Lateness()
 
 
-def test_of_bursts_the_median_rate_is_told() -> None:
+def test_figure_of_several_bursts_is_their_median_rate() -> None:
     rounds = [figures(recorded_per_s=rate) for rate in (3.0, 1.0, 2.0)]
     assert middle(rounds).recorded_per_s == 2
 
 
-def test_of_two_bursts_the_slower_one_is_told() -> None:
+def test_figure_of_two_bursts_is_the_slower_one() -> None:
     assert middle([figures(recorded_per_s=1.0), figures(recorded_per_s=2.0)]).recorded_per_s == 1
 
 
-def test_of_streams_the_median_lateness_is_told() -> None:
+def test_figure_of_several_streams_is_their_median_lateness() -> None:
     rounds = [figures(work="stream", lateness_ms=Lateness(p99=late)) for late in (9.0, 1.0, 5.0)]
     assert middle(rounds).lateness_ms.p99 == 5
 
@@ -87,13 +87,13 @@ def test_a_loss_in_any_round_shows_in_the_document() -> None:
     assert not is_flawless(document)
 
 
-def test_a_change_is_told_in_percent_of_what_it_was() -> None:
+def test_change_is_reported_in_percent_of_the_former_value() -> None:
     assert change_percent(200.0, 190.0) == -5
     assert change_percent(None, 1.0) is None
     assert change_percent(0.0, 1.0) is None
 
 
-def test_what_was_used_is_told_by_job_and_by_who_used_it() -> None:
+def test_cpu_time_is_reported_by_process_and_per_job() -> None:
     used = used_between({"worker": 1.0, "gone": 5.0}, {"worker": 1.5, "new": 3.0})
     assert used == {"worker": 0.5}
     assert us_per_job(used, 1_000) == {"worker": 500}

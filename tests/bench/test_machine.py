@@ -1,4 +1,4 @@
-"""What processes used, and whose a port is."""
+"""The CPU time of processes, and the owners of ports."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ BUSY = "import time\nwhile time.process_time() < 0.2: pass\n"
 
 
 @pytest.mark.parametrize("child", [BUSY, f"{BUSY}print(flush=True); input()"], ids=["ended", "running"])
-def test_what_a_child_uses_counts_while_it_runs_and_when_it_has_ended(child: str) -> None:
+def test_cpu_time_of_a_child_counts_while_it_runs_and_after_its_end(child: str) -> None:
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print(flush=True); input()"
     with running(parent) as process:
         assert process.stdout
@@ -27,7 +27,7 @@ def test_a_process_that_is_not_there_used_nothing() -> None:
     assert cpu_sec({"nobody": [2**22 + 1], "none": []}) == {"nobody": 0, "none": 0}
 
 
-def test_who_listens_on_a_port_is_found() -> None:
+def test_process_that_listens_on_a_port_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert listeners(port) == [os.getpid()]

@@ -1,4 +1,4 @@
-"""What the handlers saw reaches whoever compares."""
+"""The notes of handlers reach the process that compares them."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from noonday.worker.context import Context
 
 
 class Called:
-    """As much of a context as the handlers look at."""
+    """The part of a context that the handlers use."""
 
     def __init__(self, execution_id: str) -> None:
         self.execution_id = execution_id

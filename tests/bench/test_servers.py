@@ -1,4 +1,4 @@
-"""Where the servers of a cluster are."""
+"""The addresses of the servers of a cluster."""
 
 import socket
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def test_servers_that_are_named_are_used(port: int, tmp_path: Path) -> None:
     assert find_servers(named | {"HOME": "/"}, tmp_path) == named
 
 
-def test_a_server_that_nobody_names_is_missing_and_the_error_says_how_to_start_it(port: int, tmp_path: Path) -> None:
+def test_missing_server_address_is_an_error_that_names_the_start_command(port: int, tmp_path: Path) -> None:
     named = all_at(port)
     del named["NOONDAY_KAFKA_SERVERS"]
     with pytest.raises(BenchFailed, match=r"NOONDAY_KAFKA_SERVERS is not set.*make servers"):

@@ -1,4 +1,4 @@
-"""The works ask for exactly the times that their jobs have."""
+"""Works request exactly the times that their jobs have."""
 
 import pytest
 from bench.works import AtRest, Burst, Crons, Stream, Waiting, Webhooks, Work

@@ -16,21 +16,21 @@ Run = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def _own_logging() -> Iterator[None]:
-    """Each command sets up logging for its process: here that must not outlive the test."""
+    """Restore the logging setup: each command configures it for its process, which must not outlive the test."""
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command in an empty folder, without any server."""
+    """Run a command in an empty folder, without any server."""
     monkeypatch.chdir(tmp_path)
     return _runner({"NOONDAY_URL": "http://127.0.0.1:1"})
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One server for all tests that only need some server: give what you make there a name of its own."""
+    """One server for all tests that need any server. Tests use names of their own for what they create."""
     folder = tmp_path_factory.mktemp("up")
     (folder / "shop.py").write_text(APP)
     with Up(folder, "shop:app", "--port", "0") as up:
@@ -39,14 +39,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture
 def ask(server: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command that talks to the server."""
+    """Run a command against the server."""
     monkeypatch.chdir(tmp_path)
     return _runner(server.environ)
 
 
 @pytest.fixture
 def ask_json(ask: Run) -> Callable[..., Any]:
-    """The answer of a command that must succeed, from pure JSON on stdout."""
+    """Run a command that must succeed, and decode its output, which is pure JSON."""
 
     def answer(*words: str) -> Any:
         result = ask(*words)
@@ -57,7 +57,7 @@ def ask_json(ask: Run) -> Callable[..., Any]:
 
 
 def _runner(environ: dict[str, str]) -> Run:
-    # The tests of the whole project run with the servers' URLs in the environment.
+    # The environment of the whole test run contains the servers' URLs.
     unset = dict.fromkeys(urls()) | {
         "NOONDAY_URL": None,
         "NOONDAY_TOKEN": None,

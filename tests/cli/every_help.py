@@ -1,4 +1,4 @@
-"""Runs every help screen in one process, and prints as JSON which commands there are and which failed.
+"""Run every help screen in one process, and print as JSON which commands exist and which failed.
 
     python every_help.py [HIDDEN,MODULES]
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Hiding:
-    """The usual finder of modules, which does not find some of them."""
+    """The usual finder of modules, without some of them."""
 
     def __init__(self, hidden: frozenset[str]) -> None:
         self._hidden = hidden

@@ -30,13 +30,13 @@ async def nightly(ctx: Context) -> None: ...
 
 
 def plain_environment(**more: str) -> dict[str, str]:
-    """This process's, without settings that a developer may have."""
+    """The environment of this process, without settings that a developer may have."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NOONDAY_")}
     return {**kept, "PYTHONUNBUFFERED": "1", **more}
 
 
 class Up:
-    """A server in a folder of its own, from the line that says where it is to its end."""
+    """A server in a folder of its own, from its greeting to its end."""
 
     def __init__(self, folder: Path, *words: str, environ: Mapping[str, str] | None = None) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Up:
         self.process.communicate()
 
     def end(self, *signals: signal.Signals) -> tuple[int, str, str]:
-        """Its exit code, and what else it said on stdout and stderr."""
+        """End the process. Returns its exit code, and its remaining output on stdout and stderr."""
         for number in signals:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=DEADLINE_SEC)
@@ -72,7 +72,7 @@ class Up:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What commands need to find it."""
+        """The variables by which commands find it."""
         return {"NOONDAY_URL": self.url, "NOONDAY_DATA": str(self.data)}
 
     def _read_greeting(self) -> str:
@@ -89,7 +89,7 @@ class Up:
 
 
 def eventually(look: Callable[[], Any], deadline_sec: float = DEADLINE_SEC) -> Any:
-    """What `look` returns once it is true. Looking is a request to another process, so this does not spin idly."""
+    """Return what `look` returns as soon as it is true. Each call is a request to another process, so this does not spin."""
     until = monotonic() + deadline_sec
     while True:
         found = look()

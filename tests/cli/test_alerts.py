@@ -60,20 +60,20 @@ def test_all_of_a_job_are_acknowledged_at_once(ask: Run, ask_json: Answer, name:
     assert ask("alert", "ack", "--job", name).stdout == "acknowledged 0 alerts\n"
 
 
-def test_top_counts_what_is_unread(ask: Run, ask_json: Answer, name: str) -> None:
+def test_top_counts_unread_alerts(ask: Run, ask_json: Answer, name: str) -> None:
     alerts_of(ask_json, fail(ask_json, name, *ONCE))
     assert ask_json("top", "--json")["unreadAlerts"] >= 1
     assert "unread alerts" in ask("top", "--once").stdout
 
 
 @pytest.mark.parametrize("words", [(), ("abcd", "--everything")])
-def test_it_must_be_said_which_are_acknowledged(ask: Run, words: tuple[str, ...]) -> None:
+def test_acknowledge_needs_an_alert_or_filters(ask: Run, words: tuple[str, ...]) -> None:
     refused = ask("alert", "ack", *words)
     assert (refused.exit_code, refused.stdout) == (exits.USAGE, "")
     assert "pass either an ALERT or filters" in refused.stderr
 
 
-def test_an_alert_that_is_not_there_is_told(ask: Run) -> None:
+def test_unknown_alert_is_reported(ask: Run) -> None:
     refused = ask("alert", "show", "ffff")
     assert (refused.exit_code, refused.stdout) == (exits.NOT_FOUND, "")
     assert "noonday alert list --all" in refused.stderr

@@ -1,4 +1,4 @@
-"""`noonday doctor` where a cluster is configured, on real servers, on wrong ones and on none."""
+"""`noonday doctor` with a configured cluster: on real servers, on wrong ones and on none."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ PASSWORD = "hush-hush-hush"
 
 @pytest.fixture
 def environment() -> Iterator[Environment]:
-    """A cluster that nobody else has, on the servers that all tests share. Nothing has been prepared for it yet."""
+    """The settings of a new cluster on the servers that all tests share. Nothing has been prepared for it yet."""
     name = f"test-{uuid4().hex[:12]}"
     environment = {
         "NOONDAY_POSTGRES_URL": postgres_url(),
@@ -118,7 +118,7 @@ def test_examining_leaves_nothing_behind(examined: Examined, migrated: Environme
     )
 
 
-def test_keys_that_do_not_open_what_is_stored_fail(examined: Examined, migrated: Environment) -> None:
+def test_keys_that_do_not_decrypt_stored_payloads_fail(examined: Examined, migrated: Environment) -> None:
     store_job(migrated["NOONDAY_POSTGRES_SCHEMA"], Keyring.from_env_value(migrated["NOONDAY_KEYS"]))
     assert "1 sampled" in examined(migrated, code=exits.OK)["payloads"]["detail"]
     found = examined({**migrated, "NOONDAY_KEYS": new_env_value()})
@@ -137,7 +137,9 @@ def store_job(schema: str, ring: Keyring) -> None:
         )
 
 
-def test_a_user_that_may_not_make_the_schema_is_told_who_can(examined: Examined, environment: Environment) -> None:
+def test_database_user_that_cannot_create_the_schema_is_an_error_with_the_remedy(
+    examined: Examined, environment: Environment
+) -> None:
     role = f"test_{uuid4().hex[:12]}"
     change(f"CREATE ROLE {role} LOGIN")
     try:
@@ -148,7 +150,7 @@ def test_a_user_that_may_not_make_the_schema_is_told_who_can(examined: Examined,
     assert found["rights"]["fix"].endswith(f"AUTHORIZATION {role}")
 
 
-def test_a_user_that_does_not_own_the_tables_is_told_so(examined: Examined, migrated: Environment) -> None:
+def test_database_user_that_does_not_own_the_tables_is_an_error(examined: Examined, migrated: Environment) -> None:
     role, schema = f"test_{uuid4().hex[:12]}", migrated["NOONDAY_POSTGRES_SCHEMA"]
     change(f"CREATE ROLE {role} LOGIN", f"GRANT ALL ON SCHEMA {schema} TO {role}")
     try:
@@ -158,9 +160,7 @@ def test_a_user_that_does_not_own_the_tables_is_told_so(examined: Examined, migr
     assert (failures(found), "does not own" in found["rights"]["detail"]) == ({"rights"}, True)
 
 
-def test_servers_that_are_not_there_are_each_named_with_what_to_do(
-    examined: Examined, environment: Environment
-) -> None:
+def test_each_missing_server_is_named_with_the_remedy(examined: Examined, environment: Environment) -> None:
     nowhere = {
         "NOONDAY_POSTGRES_URL": f"postgresql://me:{PASSWORD}@127.0.0.1:1/noonday",
         "NOONDAY_REDIS_URL": f"redis://:{PASSWORD}@127.0.0.1:1/0",
@@ -183,7 +183,7 @@ def test_a_password_that_breaks_its_url_is_not_shown(
     assert "%2F" in found[about]["fix"]
 
 
-def test_a_redis_that_refuses_the_password_says_where_to_look(
+def test_wrong_redis_password_is_reported_with_the_remedy(
     examined: Examined, environment: Environment, tmp_path: Path
 ) -> None:
     with Redis(tmp_path / "redis", free_port(), password="another") as server:

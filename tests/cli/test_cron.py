@@ -14,7 +14,7 @@ def test_an_expression_is_explained_with_its_next_times(run: Run) -> None:
     assert "Mon 2026-06-08 03:00:00+00:00" in result.stdout
 
 
-def test_ten_times_are_shown_unless_told_otherwise(run: Run) -> None:
+def test_ten_times_are_shown_by_default(run: Run) -> None:
     times = json.loads(run("cron", "@hourly", "--json").stdout)["times"]
     assert len(times) == 10
 

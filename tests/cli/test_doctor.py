@@ -56,7 +56,7 @@ def change(path: Path, *statements: str) -> None:
             conn.execute(statement)
 
 
-def test_a_place_where_nothing_has_run_yet_is_fine(examined: Findings, tmp_path: Path) -> None:
+def test_folder_without_a_data_file_passes(examined: Findings, tmp_path: Path) -> None:
     found = examined()
     assert found["file"]["level"] == "warn"
     assert "noonday up" in found["file"]["fix"]
@@ -106,7 +106,7 @@ def test_keys_that_were_lost_fail(examined: Findings, used: Path) -> None:
     assert "put the file back" in examined(code=exits.FAILED)["keys"]["fix"]
 
 
-def test_keys_that_do_not_open_what_is_stored_fail(examined: Findings, used: Path) -> None:
+def test_keys_that_do_not_decrypt_stored_payloads_fail(examined: Findings, used: Path) -> None:
     Path(f"{used}.keys").unlink()
     load_or_create(Path(f"{used}.keys"))
     found = examined(code=exits.FAILED)["payloads"]
@@ -118,7 +118,7 @@ def test_a_file_of_a_newer_release_fails(examined: Findings, used: Path) -> None
     assert examined(code=exits.FAILED)["migrations"]["fix"] == "upgrade Noonday"
 
 
-def test_a_file_of_an_older_release_is_told_to_be_brought_up_to_date(examined: Findings, used: Path) -> None:
+def test_file_of_an_older_release_is_a_warning_to_migrate(examined: Findings, used: Path) -> None:
     change(used, "DELETE FROM migrations")
     assert examined()["migrations"]["level"] == "warn"
 
@@ -134,7 +134,7 @@ def test_schedules_of_other_zone_data_are_noticed(examined: Findings, used: Path
     assert "1999a" in examined()["time zones"]["detail"]
 
 
-def test_a_port_that_somebody_else_has_is_noticed(tmp_path: Path) -> None:
+def test_port_that_another_process_uses_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         settings = load_settings({"data": str(tmp_path / "x.db"), "port": port}, {}, Path("/dev/null"))
@@ -148,7 +148,7 @@ def test_examining_changes_nothing(used: Path) -> None:
     assert used.read_bytes() == before
 
 
-def test_each_check_says_what_it_is_about(used: Path) -> None:
+def test_each_check_names_its_subject(used: Path) -> None:
     findings = list(examine(CheckContext(settings_of(used), LATER_MS)))
     assert len(findings) >= len(CHECKS)
     assert all(finding.about and finding.detail for finding in findings)

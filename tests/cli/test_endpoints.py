@@ -10,7 +10,7 @@ Answer = Callable[..., Any]
 FAR = "2099-01-01T00:00:00Z"
 
 
-def test_what_is_not_said_stays_as_it_is(ask_json: Answer, ask: Run) -> None:
+def test_settings_without_a_flag_stay_as_they_are(ask_json: Answer, ask: Run) -> None:
     there = "https://set.example.com"
     ask_json("endpoint", "set", there, "--rate", "10", "--burst", "20", "--concurrency", "5", "--json")
     changed = ask_json("endpoint", "set", f"{there}/some/path", "--rate", "any", "--disable-after", "12h", "--json")
@@ -28,7 +28,7 @@ def test_what_is_not_said_stays_as_it_is(ask_json: Answer, ask: Run) -> None:
     assert ask_json("endpoint", "show", changed["id"], "--json") == changed
 
 
-def test_what_is_wrong_is_said_of_the_flag(ask: Run) -> None:
+def test_invalid_value_is_reported_with_its_flag(ask: Run) -> None:
     refused = ask("endpoint", "set", "https://wrong.example.com", "--rate", "0")
     assert refused.exit_code == exits.FAILED
     assert "--rate" in refused.stderr

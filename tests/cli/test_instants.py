@@ -20,7 +20,7 @@ def test_a_duration_is_written_in_units(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "5x", "m", "-5", "5 apples", "1h30", "9" * 30 + "d"])
-def test_what_is_not_a_duration_is_refused_with_what_can_be_written(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         duration(text)
 
@@ -58,7 +58,7 @@ def test_a_time_of_day_is_today_in_local_time(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "foo", "25:00", "2026-13-01", "+5x", "+", "9:5"])
-def test_what_is_not_a_time_is_refused_with_what_can_be_written(text: str) -> None:
+def test_invalid_time_is_refused_with_the_format(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a time; write"):
         instant(text)
 
@@ -73,7 +73,7 @@ def test_a_length_is_shown_in_its_largest_unit(seconds: float, shown: str) -> No
 
 
 @given(st.text())
-def test_what_is_printable_never_has_control_characters(text: str) -> None:
+def test_printable_text_has_no_control_characters(text: str) -> None:
     assert all(character.isprintable() or character == "\n" for character in printable(text))
 
 

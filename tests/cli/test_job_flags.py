@@ -15,7 +15,7 @@ from noonday.model.view import HandlerView, PoolSettings, PoolView
 
 
 def leaves(kind: Any, path: str = "") -> Iterator[str]:
-    """The places of all values in a struct, as the wire has them."""
+    """The pointers of all values in a struct, with wire names."""
     for field in msgspec.structs.fields(kind):
         inner = _struct_in(field.type)
         place = f"{path}{field.encode_name}"
@@ -30,18 +30,18 @@ def _struct_in(annotation: Any) -> Any:
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
 
 
-def test_everything_a_job_can_say_has_a_flag() -> None:
+def test_every_field_of_a_job_has_a_flag() -> None:
     assert set(PLACES.values()) == set(leaves(JobSpec)) - {"type", "target.endpoint"}
 
 
-def test_every_flag_of_create_has_its_place_in_a_job() -> None:
+def test_every_flag_of_create_has_its_field_in_a_job() -> None:
     assert isinstance(create, click.Command)
     own = {"file", "idempotency_key", "as_json", "url", "token", "data", "config"}
     assert {parameter.name for parameter in create.params} - own == set(PLACES)
 
 
 def flags(**given: str) -> dict[str, Any]:
-    """As click makes them of the words on a command line."""
+    """The flags that click makes of a command line."""
     words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
     assert isinstance(create, click.Command)
     context = create.make_context("create", words)
@@ -65,13 +65,13 @@ def test_the_timing_makes_the_type(given: dict[str, str], kind: JobType) -> None
     assert spec(**given).type is kind
 
 
-def test_durations_become_the_unit_of_their_place() -> None:
+def test_durations_become_the_unit_of_their_field() -> None:
     made = spec(every="1h", timeout="90", retry_delays="1s,500ms", window="2d")
     assert (made.every_sec, made.timeout_sec, made.catch_up.window_sec) == (3600, 90, 172_800)
     assert made.retry_policy == RetryPolicy(delays_ms=(1000, 500))
 
 
-def test_words_may_be_written_small() -> None:
+def test_enum_values_may_be_lower_case() -> None:
     made = spec(cron="@daily", overlap="buffer_one", catch_up="none")
     assert (made.overlap, made.catch_up) == (Overlap.BUFFER_ONE, CatchUp(policy=CatchUpPolicy.NONE))
 

@@ -42,9 +42,9 @@ def test_every_group_gives_examples_that_name_real_commands_and_options(name: st
     for example in examples:
         words = example.split("  ")[0].split(" | ")[0].split()[1:]
         path = max((path for path in known if tuple(words[: len(path)]) == path), key=len)
-        said = {word for word in words if word.startswith("--")}
+        flags = {word for word in words if word.startswith("--")}
         options = {option for parameter in known[path].params for option in parameter.opts}
-        assert said <= options, example
+        assert flags <= options, example
 
 
 @pytest.mark.parametrize("path", [path for path, one in ALL if path[-1] in ("list", "show")], ids=" ".join)
@@ -53,7 +53,7 @@ def test_every_list_and_show_can_be_json(path: tuple[str, ...]) -> None:
     assert "--json" in [option for parameter in command.params for option in parameter.opts]
 
 
-def test_the_help_says_what_the_exit_codes_mean(run: Run) -> None:
+def test_help_explains_the_exit_codes(run: Run) -> None:
     help_text = run("--help").stdout
     for code, meaning in exits.MEANINGS.items():
         assert f"{code}  {meaning}" in help_text
@@ -72,7 +72,7 @@ def test_the_help_says_what_the_exit_codes_mean(run: Run) -> None:
 def test_a_wrong_command_names_the_nearest(run: Run, words: list[str], meant: str) -> None:
     result = run(*words)
     assert result.exit_code == exits.USAGE
-    # Click calls the program by the name it was started with, which here is that of the function.
+    # Click uses the name by which the program was started, which here is that of the function.
     assert f"did you mean `{meant.replace('noonday', 'main', 1)}`?" in result.stderr
 
 
@@ -102,7 +102,7 @@ def test_each_kind_of_error_has_its_exit_code(error: NoondayError, code: int) ->
     assert exits.code_of(error) == code
 
 
-def test_flaws_are_told_with_place_value_what_is_allowed_and_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flaws_are_printed_with_pointer_value_remedy_and_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     one = Flaw("/overlap", "no such overlap", "SKIPP", ["ALLOW", "SKIP"], "SKIP")
     other = Flaw("/maxRuns", "must be from 1", 0)
     exits.print_error(InvalidInput("2 values are not valid", [one, other]))
@@ -117,17 +117,17 @@ def test_flaws_are_told_with_place_value_what_is_allowed_and_what_was_meant(caps
     ]
 
 
-def test_a_single_flaw_is_not_said_twice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_single_flaw_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     exits.print_error(InvalidInput.of("/at", "too late", 5))
     assert capsys.readouterr().err.splitlines() == ["error: too late", "  at: /at", "  given: 5"]
 
 
-def test_what_others_wrote_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_of_errors_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     exits.print_error(NoondayError("a\x1b[2Jb"))
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_without_a_server_a_command_says_what_to_start(run: Run) -> None:
+def test_command_without_a_server_names_the_start_command(run: Run) -> None:
     result = run("job", "list")
     assert result.exit_code == exits.UNREACHABLE
     assert "http://127.0.0.1:1" in result.stderr

@@ -70,7 +70,7 @@ def test_a_test_notice_arrives_by_mail(ask: Run, box: Mailbox) -> None:
     assert box.recipients[-1] == "ops@example.com"
 
 
-def test_what_is_not_said_stays_as_it_is(ask_json: Answer) -> None:
+def test_fields_without_a_flag_stay_as_they_are(ask_json: Answer) -> None:
     ask_json("alert", "notify", "set", "stays", "--email", "a@example.com", "--on", "first", "--pool", "etl", "--json")
     changed = ask_json("alert", "notify", "set", "stays", "--digest", "1h", "--disabled", "--json")
     assert (changed["channel"]["address"], changed["kinds"], changed["pools"]) == ("a@example.com", ["FAILED"], ["etl"])
@@ -82,7 +82,7 @@ def test_what_is_not_said_stays_as_it_is(ask_json: Answer) -> None:
     assert (moved["digest_seconds"], moved["enabled"]) == (3600, True)
 
 
-def test_the_list_says_who_is_told_of_what(ask: Run) -> None:
+def test_list_shows_recipients_and_their_alert_kinds(ask: Run) -> None:
     ask("alert", "notify", "set", "listed", "--email", "l@example.com", "--on", "exhausted", "--digest", "0")
     lines = ask("alert", "notify", "list").stdout.splitlines()
     (line,) = (line for line in lines if line.startswith("listed "))
@@ -91,7 +91,7 @@ def test_the_list_says_who_is_told_of_what(ask: Run) -> None:
     assert "at once" in line
 
 
-def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
+def test_deleted_preference_is_not_listed(ask: Run, ask_json: Answer) -> None:
     ask("alert", "notify", "set", "gone", "--email", "g@example.com")
     assert ask("alert", "notify", "delete", "gone").stdout == "deleted gone\n"
     assert "gone" not in [each["id"] for each in ask_json("alert", "notify", "list", "--json")["preferences"]]
@@ -99,7 +99,7 @@ def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ((), "a new recipient needs --email"),
         (("--email", "ops"), "--email"),
@@ -111,10 +111,10 @@ def test_what_was_deleted_is_gone(ask: Run, ask_json: Answer) -> None:
         (("--push", "phone"), "push is not available; use EMAIL or WEBHOOK"),
     ],
 )
-def test_what_is_wrong_is_said_of_the_flag(ask: Run, flags: tuple[str, ...], said: str) -> None:
+def test_invalid_value_is_reported_with_its_flag(ask: Run, flags: tuple[str, ...], message: str) -> None:
     refused = ask("alert", "notify", "set", "wrong", *flags)
     assert refused.exit_code != 0
-    assert said in refused.output
+    assert message in refused.output
 
 
 def test_without_a_mail_server_the_setting_that_is_missing_is_named(tmp_path: Path, run: Run) -> None:

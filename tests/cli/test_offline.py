@@ -1,4 +1,4 @@
-"""Commands that look at files only: tokens, keys, settings."""
+"""Commands that read files only: tokens, keys, settings."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ async def test_a_token_is_printed_and_nothing_else_and_the_server_takes_it(run: 
     assert (str(caller.tenant), set(caller.scopes)) == ("acme", {"read", "write"})
 
 
-def test_a_token_lasts_as_long_as_it_is_told_to(run: Run) -> None:
+def test_token_lasts_as_long_as_the_flag_says(run: Run) -> None:
     result = run("token", "--ttl", "2h", "--subject", "anna", env={"NOONDAY_AUTH_SECRET": SECRET})
     claims = claims_of(result.stdout.strip(), SECRET)
     assert claims["sub"] == "anna"
@@ -59,7 +59,7 @@ def test_an_unknown_scope_names_the_nearest(run: Run) -> None:
     assert "did you mean read?" in result.stderr
 
 
-def test_where_an_identity_provider_signs_no_token_is_made(run: Run) -> None:
+def test_token_command_refuses_to_sign_for_an_identity_provider(run: Run) -> None:
     env = {"NOONDAY_AUTH_ALGORITHM": "RS256", "NOONDAY_AUTH_JWKS_URL": "https://id.example.org/keys"}
     result = run("token", env=env)
     assert result.exit_code == exits.USAGE
@@ -88,7 +88,7 @@ def test_keys_that_are_not_there_are_not_made(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_say_where_each_value_comes_from(run: Run, tmp_path: Path) -> None:
+def test_settings_are_printed_with_the_source_of_each_value(run: Run, tmp_path: Path) -> None:
     (tmp_path / "noonday.toml").write_text("port = 9000\nhost = 'localhost'\n[worker]\nthreads = 3\n")
     listed = {one["key"]: one for one in json.loads(run("settings", "--json", env={"NOONDAY_PORT": "9001"}).stdout)}
     assert (listed["port"]["value"], listed["port"]["source"]) == (9001, "NOONDAY_PORT")

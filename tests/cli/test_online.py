@@ -1,4 +1,4 @@
-"""Commands that talk to a server."""
+"""Commands that need a server."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def create(ask_json: Answer, name: str, *flags: str, handler: str = "demo.echo")
 
 
 def ended(ask_json: Answer, job: str) -> Any:
-    """The latest execution of a job, once it has come to rest."""
+    """Wait for the latest execution of a job to end, and return it."""
 
     def look() -> Any:
         executions = ask_json("job", "executions", job, "--json")["executions"]
@@ -50,7 +50,7 @@ def test_a_job_is_created_and_shown(ask: Run, name: str) -> None:
     assert "2099-01-01 00:00:00+00:00 (in 7" in shown
 
 
-def test_what_flags_say_is_what_the_job_has(ask_json: Answer, name: str) -> None:
+def test_job_has_the_values_of_the_flags(ask_json: Answer, name: str) -> None:
     job = create(
         ask_json, name, "--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--overlap", "skip", "--catch-up", "all",
         "--window", "2h", "--max-runs", "7", "--start", FAR, "--spread", "30s", "--tag", "a", "--tag", "b",
@@ -77,7 +77,7 @@ def test_the_same_idempotency_key_creates_one_job(ask_json: Answer, name: str) -
     assert create(ask_json, name, *flags) == create(ask_json, name, *flags)
 
 
-def test_every_wrong_value_is_told_with_its_flag(ask: Run) -> None:
+def test_every_invalid_value_is_reported_with_its_flag(ask: Run) -> None:
     result = ask("job", "create", "--handler", "demo.echo", "--cron", "61 * * * *", "--tz", "Europe/Berln")
     assert (result.exit_code, result.stdout) == (exits.FAILED, "")
     assert '/schedule (--cron): minute "61"' in result.stderr
@@ -109,7 +109,7 @@ def test_a_name_that_several_jobs_have_is_refused_with_their_ids(ask_json: Answe
     assert all(job in result.stderr for job in jobs)
 
 
-def test_of_several_jobs_of_a_name_the_one_that_lives_is_meant(ask_json: Answer, name: str) -> None:
+def test_name_of_several_jobs_selects_the_one_that_is_not_cancelled(ask_json: Answer, name: str) -> None:
     jobs = [create(ask_json, name, "--at", FAR) for _ in range(2)]
     ask_json("job", "cancel", jobs[0], "--json")
     assert ask_json("job", "show", name, "--json")["jobId"] == jobs[1]
@@ -152,7 +152,7 @@ def test_jobs_are_listed_by_condition_newest_first(ask_json: Answer, ask: Run, n
     assert len(ask_json("job", "list", "--tag", name, "--limit", "1", "--all", "--json")["jobs"]) == 3
 
 
-def test_nothing_to_list_says_so_and_is_no_error(ask: Run, name: str) -> None:
+def test_empty_list_is_reported_and_is_no_error(ask: Run, name: str) -> None:
     result = ask("job", "list", "--tag", name)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no jobs\n")
 
@@ -165,7 +165,7 @@ def test_a_past_span_is_previewed_and_filled_once(ask_json: Answer, ask: Run, na
     assert ask("job", "backfill", name, *span).stdout.startswith("created 0 executions for 3")
 
 
-def test_occurrences_are_listed_with_what_is_planned(ask_json: Answer, name: str) -> None:
+def test_list_of_occurrences_includes_planned_ones(ask_json: Answer, name: str) -> None:
     create(ask_json, name, "--cron", "0 0 1 1 *")
     listed = ask_json("job", "occurrences", name, "--from", "now", "--to", "+750d", "--json")["occurrences"]
     assert [one["outcome"] for one in listed] == ["PLANNED", "PLANNED"]
@@ -182,14 +182,16 @@ def test_an_execution_is_waited_for_and_its_result_printed(ask_json: Answer, ask
     assert '{"a":[1]}' in shown
 
 
-def test_waiting_for_what_fails_says_why_and_exits_with_1(ask_json: Answer, ask: Run, name: str) -> None:
+def test_waiting_for_an_execution_that_fails_prints_the_failure_and_exits_with_1(
+    ask_json: Answer, ask: Run, name: str
+) -> None:
     create(ask_json, name, "--max-attempts", "1", handler="demo.fail")
     result = ask("execution", "wait", name, "--timeout", "20s")
     assert (result.exit_code, result.stdout) == (exits.FAILED, "")
     assert "DEAD after attempt 1: RuntimeError" in result.stderr
 
 
-def test_waiting_ends_when_told_to(ask_json: Answer, ask: Run, name: str) -> None:
+def test_waiting_ends_at_its_timeout(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     result = ask("execution", "wait", name, "--timeout", "100ms")
     assert result.exit_code == exits.FAILED
@@ -214,7 +216,7 @@ def test_the_id_of_a_job_is_not_that_of_an_execution(ask_json: Answer, ask: Run,
 # Why
 
 
-def test_why_tells_of_every_attempt_and_its_error(ask_json: Answer, ask: Run, name: str) -> None:
+def test_why_shows_every_attempt_and_its_error(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--max-attempts", "2", "--retry-delays", "1ms", handler="demo.fail")
     execution = ended(ask_json, name)["executionId"]
     lines = ask("why", name).stdout.splitlines()
@@ -225,19 +227,19 @@ def test_why_tells_of_every_attempt_and_its_error(ask_json: Answer, ask: Run, na
     assert lines[-1].strip() == f"noonday dead retry {execution}"
 
 
-def test_why_says_what_is_planned(ask_json: Answer, ask: Run, name: str) -> None:
+def test_why_shows_the_next_planned_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     assert "PLANNED: it fires in 7" in ask("why", name).stdout
 
 
-def test_why_says_that_a_pause_stands_in_the_way(ask_json: Answer, ask: Run, name: str) -> None:
+def test_why_names_the_pause_that_blocks_an_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     ask_json("job", "pause", name, "--json")
     assert "will not fire at present: the job is paused" in ask("why", name).stdout
 
 
 @pytest.mark.slow
-def test_why_says_what_was_missed_while_the_job_was_paused(ask_json: Answer, ask: Run, name: str) -> None:
+def test_why_shows_occurrences_that_a_pause_skipped(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "* * * * * *", "--start", "+1s")
     ask_json("job", "pause", name, "--json")
     due = datetime.now(UTC) + timedelta(seconds=2)
@@ -245,22 +247,22 @@ def test_why_says_what_was_missed_while_the_job_was_paused(ask_json: Answer, ask
     ask_json("job", "resume", name, "--json")
     listed = ask_json("job", "occurrences", name, "--from", "-1m", "--to", "now", "--json")["occurrences"]
     ask_json("job", "cancel", name, "--json")
-    # On a slow machine it fired before it could be paused.
+    # On a slow machine the job fired before it could be paused.
     missed = next(one for one in listed if one["outcome"] != "FIRED")
     assert missed["outcome"] == "PAUSED"
-    told = ask("why", name, "--at", missed["scheduledAt"]).stdout
-    assert "PAUSED: " in told
+    output = ask("why", name, "--at", missed["scheduledAt"]).stdout
+    assert "PAUSED: " in output
 
 
 @pytest.mark.slow
-def test_why_says_when_an_earlier_execution_stood_in_the_way(ask_json: Answer, ask: Run, name: str) -> None:
+def test_why_names_the_earlier_execution_that_blocked_an_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "* * * * * *", "--overlap", "skip", "--payload", '{"seconds": 600}',
            handler="demo.sleep")  # fmt: skip
     eventually(lambda: "SKIPPED: overlap SKIP" in ask("why", name).stdout)
     ask_json("job", "cancel", name, "--json")
 
 
-def test_why_at_a_time_tells_of_the_nearest_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
+def test_why_at_a_time_shows_the_nearest_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "0 0 1 * *", "--start", "2098-12-31T00:00:00Z")
     exactly = ask_json("why", name, "--at", FAR, "--json")["occurrence"]
     around = ask("why", name, "--at", "2099-01-02T12:00:00Z").stdout
@@ -269,7 +271,7 @@ def test_why_at_a_time_tells_of_the_nearest_occurrence(ask_json: Answer, ask: Ru
     assert "Occurrence 2099-01-01 00:00:00+00:00" in around
 
 
-def test_why_before_a_job_existed_says_so(ask_json: Answer, ask: Run, name: str) -> None:
+def test_why_reports_a_time_before_the_job_existed(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     assert "The job did not exist at 2020-01-01" in ask("why", name, "--at", "2020-01-01T00:00:00Z").stdout
 
@@ -299,7 +301,7 @@ def test_dead_letters_are_changed_by_condition(ask_json: Answer, ask: Run, name:
     assert ask_json("dead", "archive", "--job", name, "--since", "-1h", "--json") == {"changed": 3}
 
 
-def test_to_change_dead_letters_one_must_say_which(ask: Run) -> None:
+def test_changing_dead_letters_needs_a_filter(ask: Run) -> None:
     for words in (["dead", "retry"], ["dead", "archive"], ["dead", "retry", "x", "--all"]):
         assert ask(*words).exit_code == exits.USAGE
 
@@ -307,7 +309,7 @@ def test_to_change_dead_letters_one_must_say_which(ask: Run) -> None:
 # The server
 
 
-def test_pools_are_listed_and_set_without_losing_what_was_set_before(ask_json: Answer, ask: Run) -> None:
+def test_pools_are_listed_and_set_and_keep_earlier_settings(ask_json: Answer, ask: Run) -> None:
     assert ask("pool", "set", "mail", "--timeout", "5m", "--max-attempts", "3").exit_code == 0
     changed = ask_json("pool", "set", "mail", "--description", "sends mail", "--json")
     assert changed["settings"] == {"retryPolicy": {"maxAttempts": 3}, "timeoutSec": 300, "description": "sends mail"}
@@ -315,13 +317,13 @@ def test_pools_are_listed_and_set_without_losing_what_was_set_before(ask_json: A
     assert {"demo", "shop", "mail"} <= {pool["name"] for pool in ask_json("pool", "list", "--json")["pools"]}
 
 
-def test_a_pool_is_not_given_what_cannot_be(ask: Run) -> None:
+def test_invalid_pool_setting_is_refused(ask: Run) -> None:
     result = ask("pool", "set", "mail", "--max-attempts", "0")
     assert result.exit_code == exits.FAILED
     assert "/retryPolicy/maxAttempts (--max-attempts)" in result.stderr
 
 
-def test_a_pool_that_is_held_says_so_and_goes_on_when_it_is_let_go(ask_json: Answer, ask: Run, name: str) -> None:
+def test_paused_pool_is_shown_as_paused_until_it_is_resumed(ask_json: Answer, ask: Run, name: str) -> None:
     ask("pool", "set", "letters", "--timeout", "5m")
     assert "pool letters is paused since" in ask("pause", "--pool", "letters").stdout
     assert [each["name"] for each in ask_json("pause", "--json")["pauses"]] == ["letters"]
@@ -341,7 +343,7 @@ def test_a_tenants_settings_are_changed_one_at_a_time(ask_json: Answer, ask: Run
     assert "must be from 1 to 1000" in ask("tenant", "set", "globex", "--weight", "0").stderr
 
 
-def test_what_to_hold_is_said_once(ask: Run) -> None:
+def test_pause_takes_exactly_one_target(ask: Run) -> None:
     assert "pass exactly one of --tenant, --pool and --all" in ask("pause", "--all", "--pool", "mail").stderr
     assert "pass exactly one of --tenant, --pool and --all" in ask("resume").stderr
 
@@ -360,7 +362,7 @@ def test_top_prints_a_frame(ask_json: Answer, ask: Run) -> None:
     assert "demo" in shown
 
 
-def test_the_audit_says_who_did_what(ask_json: Answer, ask: Run, name: str) -> None:
+def test_audit_log_names_the_subject_and_the_action(ask_json: Answer, ask: Run, name: str) -> None:
     job = create(ask_json, name, "--at", FAR)
     ask_json("job", "pause", job, "--json")
     entries = ask_json("audit", "--job", name, "--json")["entries"]
@@ -369,7 +371,7 @@ def test_the_audit_says_who_did_what(ask_json: Answer, ask: Run, name: str) -> N
     assert "job.pause" in ask("audit", "--target", job).stdout
 
 
-# Who asks
+# Callers
 
 
 def test_a_token_given_is_used_instead_of_one_of_its_own(ask: Run, name: str) -> None:
@@ -380,14 +382,14 @@ def test_a_token_given_is_used_instead_of_one_of_its_own(ask: Run, name: str) ->
     assert "needs scope write" in refused.stderr
 
 
-def test_without_the_secret_a_command_says_how_to_get_in(ask: Run) -> None:
+def test_command_without_the_secret_explains_how_to_authenticate(ask: Run) -> None:
     result = ask("job", "list", "--data", "elsewhere.db")
     assert result.exit_code == exits.FAILED
     assert "elsewhere.db.secret" in result.stderr
     assert "--data" in result.stderr
 
 
-def test_with_another_secret_a_command_says_where_the_token_came_from(ask: Run, tmp_path: Path) -> None:
+def test_command_with_a_wrong_secret_names_the_source_of_its_token(ask: Run, tmp_path: Path) -> None:
     (tmp_path / "other.db.secret").touch(0o600)
     (tmp_path / "other.db.secret").write_text("x" * 43)
     result = ask("job", "list", "--data", "other.db")

@@ -65,17 +65,17 @@ async def publish(options: KafkaOptions, keys: str, *dispatches: Dispatch) -> No
 
 
 async def _can_be_read(options: KafkaOptions, keys: str, pool: str) -> bool:
-    """A topic that was made a moment ago may have no leader that knows of it."""
+    """Check that a topic can be read: a new topic may have no leader yet."""
     try:
         return await count(options, Keyring.from_env_value(keys), pool, 0, 2**60) > 0
     except BusUnavailable:
         return False
 
 
-def handed_out(keys: str, payload: Any, **said: Any) -> Dispatch:
-    made = dispatch(**{"tenant": "default", "pool": "demo", "handler": "demo.echo", "payload": None, **said})
+def dispatched(keys: str, payload: Any, **fields: Any) -> Dispatch:
+    made = dispatch(**{"tenant": "default", "pool": "demo", "handler": "demo.echo", "payload": None, **fields})
     sealed = Keyring.from_env_value(keys).seal(json.dumps(payload).encode(), context_of(made.tenant, made.job_id))
-    return dispatch(made.execution_id, made.number, **{**said, "tenant": made.tenant, "pool": made.pool,
+    return dispatch(made.execution_id, made.number, **{**fields, "tenant": made.tenant, "pool": made.pool,
                     "handler": made.handler, "job_id": made.job_id, "payload": sealed})  # fmt: skip
 
 
@@ -87,8 +87,8 @@ def replayed(ask_json: Answer, name: str) -> list[dict[str, Any]]:
 async def test_a_dry_run_counts_and_creates_nothing(
     ask_json: Answer, options: KafkaOptions, keys: str, name: str
 ) -> None:
-    twice, once = handed_out(keys, 1), handed_out(keys, 2, handler="demo.sleep")
-    await publish(options, keys, twice, twice, once, handed_out(keys, 3, tenant="other"))
+    twice, once = dispatched(keys, 1), dispatched(keys, 2, handler="demo.sleep")
+    await publish(options, keys, twice, twice, once, dispatched(keys, 3, tenant="other"))
     found = ask_json("replay", "--pool", "demo", *SPAN, "--id", name, "--dry-run", "--json")
     assert found == {
         "dispatches": 4,
@@ -99,10 +99,10 @@ async def test_a_dry_run_counts_and_creates_nothing(
     assert replayed(ask_json, name) == []
 
 
-async def test_what_was_handed_out_runs_again_and_a_repeated_replay_makes_none_twice(
+async def test_replay_creates_each_dispatched_job_once_more(
     ask_json: Answer, options: KafkaOptions, keys: str, name: str
 ) -> None:
-    dispatches = [handed_out(keys, {"n": n}, name=f"job {n}", lane=0, timeout_sec=7) for n in range(3)]
+    dispatches = [dispatched(keys, {"n": n}, name=f"job {n}", lane=0, timeout_sec=7) for n in range(3)]
     await publish(options, keys, *dispatches)
     words = ("replay", "--pool", "demo", *SPAN, "--id", name, "--yes", "--json")
 
@@ -119,14 +119,14 @@ async def test_what_was_handed_out_runs_again_and_a_repeated_replay_makes_none_t
 
 
 async def test_a_replay_goes_into_another_pool(ask_json: Answer, options: KafkaOptions, keys: str, name: str) -> None:
-    await publish(options, keys, handed_out(keys, {"a": 1, "b": 2}, pool="live", handler="shop.add"))
+    await publish(options, keys, dispatched(keys, {"a": 1, "b": 2}, pool="live", handler="shop.add"))
     ask_json("replay", "--pool", "live", *SPAN, "--into", "shop", "--id", name, "--yes", "--json")
     (job,) = replayed(ask_json, name)
     assert job["target"] == {"pool": "shop", "handler": "shop.add"}
 
 
 async def test_a_replay_asks_first(ask: Run, ask_json: Answer, options: KafkaOptions, keys: str, name: str) -> None:
-    await publish(options, keys, handed_out(keys, 1))
+    await publish(options, keys, dispatched(keys, 1))
     ran = ask("replay", "--pool", "demo", *SPAN, "--id", name, input="n\n")
     assert ran.exit_code == exits.FAILED
     assert "1 (1 dispatches)" in ran.stdout
@@ -137,7 +137,7 @@ async def test_a_replay_asks_first(ask: Run, ask_json: Answer, options: KafkaOpt
 async def test_a_replay_stops_when_too_many_fail(
     ask: Run, ask_json: Answer, options: KafkaOptions, keys: str, name: str
 ) -> None:
-    await publish(options, keys, *(handed_out(keys, {"times": 9}, handler="demo.fail") for _ in range(60)))
+    await publish(options, keys, *(dispatched(keys, {"times": 9}, handler="demo.fail") for _ in range(60)))
     ran = ask("replay", "--pool", "demo", *SPAN, "--id", name, "--rate", "10", "--stop-after-failures", "2", "--yes")
     assert ran.exit_code == exits.FAILED
     assert "stopped: replayed" in ran.stderr
@@ -145,17 +145,17 @@ async def test_a_replay_stops_when_too_many_fail(
 
 
 async def test_a_replay_keeps_to_its_rate(ask_json: Answer, options: KafkaOptions, keys: str, name: str) -> None:
-    await publish(options, keys, *(handed_out(keys, n) for n in range(30)))
+    await publish(options, keys, *(dispatched(keys, n) for n in range(30)))
     began = time.monotonic()
     ask_json("replay", "--pool", "demo", *SPAN, "--id", name, "--rate", "20", "--yes", "--json")
     assert time.monotonic() - began >= 1.4
 
 
-async def test_what_these_keys_cannot_decrypt_is_not_made(
+async def test_dispatches_that_the_keys_cannot_decrypt_are_counted_and_skipped(
     ask_json: Answer, options: KafkaOptions, keys: str, name: str
 ) -> None:
     await publish(
-        options, keys, dispatch(tenant="default", pool="demo", payload=b"of another key"), handed_out(keys, 1)
+        options, keys, dispatch(tenant="default", pool="demo", payload=b"of another key"), dispatched(keys, 1)
     )
     made = ask_json("replay", "--pool", "demo", *SPAN, "--id", name, "--yes", "--json")
     assert (made["created"], made["unreadable"]) == (1, 1)

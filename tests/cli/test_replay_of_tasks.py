@@ -1,4 +1,4 @@
-"""Calls that are made once more, with a server that may call this machine and somebody who is called, and mended."""
+"""Resent calls, with a server that may call this machine, and a receiver that fails until it is mended."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +24,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 class Mendable(ThreadingHTTPServer):
-    """Refuses every call until it is mended. An endpoint of its own, so that a test finds its own calls."""
+    """A receiver that refuses every call until it is mended.
+
+    Each test has an endpoint of its own, so that it finds its own calls.
+    """
 
     request_queue_size = 100
 
@@ -68,7 +71,7 @@ def receiver() -> Iterator[Mendable]:
 
 
 def fail(ask_json: Answer, receiver: Mendable, name: str, count: int) -> None:
-    """So many tasks, each of which is called once and given up."""
+    """Create so many tasks, each of which is called once and becomes a dead letter."""
     for number in range(count):
         create(ask_json, f"{name}-{number}", f"{receiver.url}/{number}")
     eventually(lambda: len(dead(ask_json, receiver)) == count)
@@ -84,7 +87,7 @@ def replay(receiver: Mendable, *flags: str) -> tuple[str, ...]:
     return ("task", "replay", "--endpoint", receiver.url, *flags)
 
 
-def test_what_failed_for_good_is_sent_again_once_after_its_receiver_was_mended(
+def test_dead_calls_are_resent_once_after_their_receiver_was_mended(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
     fail(ask_json, receiver, name, 20)
@@ -110,7 +113,7 @@ def test_what_failed_for_good_is_sent_again_once_after_its_receiver_was_mended(
     assert len(receiver.calls) == 40
 
 
-def test_a_dry_run_tells_what_there_is_and_sends_nothing(
+def test_dry_run_shows_the_failed_calls_and_sends_nothing(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
     fail(ask_json, receiver, name, 6)
@@ -119,9 +122,9 @@ def test_a_dry_run_tells_what_there_is_and_sends_nothing(
     assert found["tasks"] == {f"{name}-{number}": 1 for number in range(6)}
     assert len(found["examples"]) == 5
     assert found["first"] <= found["last"]
-    told = ask(*replay(receiver, "--dry-run")).stdout
-    assert "answered 400" in told
-    assert f"6 {receiver.url}" in told
+    output = ask(*replay(receiver, "--dry-run")).stdout
+    assert "answered 400" in output
+    assert f"6 {receiver.url}" in output
     assert ask_json(*replay(receiver, "--until", "-1h", "--dry-run", "--json"))["calls"] == 0
     assert ask_json(*replay(receiver, "--task", f"{name}-3", "--dry-run", "--json"))["calls"] == 1
     assert len(receiver.calls) == 6
@@ -150,7 +153,7 @@ def test_nothing_is_sent_unless_it_was_agreed_to(ask: Run, ask_json: Answer, rec
 
 
 @pytest.mark.parametrize("flags", [("--id", "x" * 41), ("--id", "a b"), ("--since", "-1h", "--until", "-2h")])
-def test_what_cannot_be_replayed_is_refused(ask: Run, flags: tuple[str, ...]) -> None:
+def test_invalid_replay_flags_are_refused(ask: Run, flags: tuple[str, ...]) -> None:
     result = ask("task", "replay", *flags, "--yes")
     assert result.exit_code == exits.FAILED
     assert flags[-2] in result.stderr
@@ -179,9 +182,9 @@ def test_calls_that_were_given_up_are_listed_retried_and_archived(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
     fail(ask_json, receiver, name, 3)
-    told = ask("task", "dead", "list", "--endpoint", receiver.url).stdout
-    assert told.count("HTTP_400: answered 400") == 3
-    assert f"{name}-1" in told
+    output = ask("task", "dead", "list", "--endpoint", receiver.url).stdout
+    assert output.count("HTTP_400: answered 400") == 3
+    assert f"{name}-1" in output
     assert len(dead(ask_json, receiver, "--error", "http_400", "--since", "-1h")) == 3
     assert dead(ask_json, receiver, "--error", "TIMEOUT") == []
     receiver.status = 200
@@ -197,7 +200,7 @@ def test_calls_that_were_given_up_are_listed_retried_and_archived(
 
 
 @pytest.mark.parametrize("words", [(), ("019a3f2e-0000-8000-a000-000000000000", "--all")])
-def test_it_must_be_said_which_calls_are_meant(ask: Run, words: tuple[str, ...]) -> None:
+def test_retry_of_dead_calls_needs_a_filter(ask: Run, words: tuple[str, ...]) -> None:
     assert ask("task", "dead", "retry", *words).exit_code == exits.USAGE
 
 
@@ -232,7 +235,7 @@ def test_an_ordering_key_is_a_flag_of_a_task(ask: Run, ask_json: Answer, receive
         (("--retry-status", "x"), "x"),
     ],
 )
-def test_a_flag_that_cannot_be_is_named(ask: Run, receiver: Mendable, flags: tuple[str, ...], flag: str) -> None:
+def test_invalid_flag_is_named(ask: Run, receiver: Mendable, flags: tuple[str, ...], flag: str) -> None:
     result = ask("task", "create", receiver.url, *flags)
     assert result.exit_code in (exits.FAILED, exits.USAGE)
     assert flag in result.stderr

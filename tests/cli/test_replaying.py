@@ -75,7 +75,7 @@ async def test_progress_is_reported_before_a_replay_stops() -> None:
     assert reported == [(3, 1)]
 
 
-async def test_rate_ignores_what_was_sent_before_the_replay_began() -> None:
+async def test_rate_ignores_calls_before_the_replay_began() -> None:
     made = ReplayProgress(created=1_000_000)
     limits = limits_of(made, rate=1)
     limits.begin()

@@ -18,7 +18,7 @@ SECRET = "x" * 43
 
 @contextmanager
 def stranger(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[tuple[str, list[str]]]:
-    """A program that holds a local port; and the tokens that it was sent."""
+    """A foreign program on a local port, and the tokens that it received."""
     tokens: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

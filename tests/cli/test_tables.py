@@ -25,7 +25,7 @@ def test_with_room_enough_everything_is_shown_whole() -> None:
     ]
 
 
-def test_what_may_be_cut_is_cut_to_one_line_and_ids_stay_whole() -> None:
+def test_long_cells_are_cut_to_one_line_and_ids_stay_whole() -> None:
     header, row = drawn(sample(), 50)
     assert "CAUSE" in header
     assert row.startswith("0123456789  ")

@@ -1,4 +1,4 @@
-"""`noonday task` and `noonday secret`, with a server that may call this machine and somebody who is called."""
+"""`noonday task` and `noonday secret`, with a server that may call this machine, and a receiver."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 class Receiving(ThreadingHTTPServer):
-    """Answers with the status that is the path, and remembers the headers of what it was asked."""
+    """A receiver that answers with the status in the path, and keeps the headers of its requests."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
@@ -76,7 +76,7 @@ def create(ask_json: Answer, name: str, url: str, *flags: str) -> Any:
 
 
 def ended(ask_json: Answer, task: str) -> Any:
-    """The task, once nothing of it is to come."""
+    """Wait until a task has ended, and return it."""
 
     def look() -> Any:
         shown = ask_json("task", "show", task, "--json")
@@ -94,27 +94,29 @@ def test_a_task_is_called_and_its_call_is_shown(ask: Run, ask_json: Answer, rece
     shown = ask("task", "show", name).stdout
     assert f"POST {url}" in shown
     assert "Authorization: [redacted]" in shown
-    told = ask("task", "calls", name).stdout
-    assert "answered 200" in told
-    assert '{"a":1}' in told
-    assert "webhook-signature: [redacted]" in told
-    assert "thanks" in told
-    assert all(f"{part} " in told for part in ("dns", "connect", "first byte"))
+    calls = ask("task", "calls", name).stdout
+    assert "answered 200" in calls
+    assert '{"a":1}' in calls
+    assert "webhook-signature: [redacted]" in calls
+    assert "thanks" in calls
+    assert all(f"{part} " in calls for part in ("dns", "connect", "first byte"))
 
 
-def test_a_task_that_its_receiver_stops_says_so(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
+def test_task_that_its_receiver_halted_is_shown_as_halted(
+    ask: Run, ask_json: Answer, receiver: Receiving, name: str
+) -> None:
     create(ask_json, name, f"{receiver.url}/410", "--every", "1 second")
     assert ended(ask_json, name)["status"] == "FAILED"
     shown = ask("task", "show", name).stdout
     assert "stopped  answered 410: the receiver wants no more calls" in shown
 
 
-def test_every_attempt_of_a_call_that_fails_is_told(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
+def test_every_attempt_of_a_failed_call_is_shown(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
     create(ask_json, name, f"{receiver.url}/503", "--attempts", "2", "--initial-delay", "1ms")
     assert ended(ask_json, name)["status"] == "FAILED"
     (execution,) = ask_json("task", "executions", name, "--status", "failed", "--json")["executions"]
-    told = ask_json("task", "calls", name, execution["id"], "--json")
-    assert [(one["attempt_number"], one["response"]["status"]) for one in told["exchanges"]] == [(1, 503), (2, 503)]
+    calls = ask_json("task", "calls", name, execution["id"], "--json")
+    assert [(one["attempt_number"], one["response"]["status"]) for one in calls["exchanges"]] == [(1, 503), (2, 503)]
     assert ask("task", "calls", name).stdout.count("answered 503") == 2
     assert "answered 503" in ask("task", "executions", name).stdout
 
@@ -125,7 +127,7 @@ def test_address_that_may_not_be_called_is_refused_at_once(ask: Run, name: str) 
     assert "::1 is not a public address; to call it, add its network to webhooks.allow_networks" in result.stderr
 
 
-def test_what_flags_say_is_what_the_task_has(ask: Run, ask_json: Answer, tmp_path: Path, name: str) -> None:
+def test_task_has_the_values_of_the_flags(ask: Run, ask_json: Answer, tmp_path: Path, name: str) -> None:
     (tmp_path / "body.json").write_text('{"b": 2}')
     made = create(
         ask_json, name, "https://api.example.com/x", "--cron", "0 8 * * *", "--timezone", "Europe/Berlin", "--until",
@@ -157,9 +159,7 @@ def test_what_flags_say_is_what_the_task_has(ask: Run, ask_json: Answer, tmp_pat
         (["--interval", "daily at 08:00"], "daily at 08:00"),
     ],
 )
-def test_an_interval_can_be_said_in_words_or_as_a_duration(
-    ask_json: Answer, name: str, flags: list[str], interval: str
-) -> None:
+def test_interval_is_a_phrase_or_a_duration(ask_json: Answer, name: str, flags: list[str], interval: str) -> None:
     assert create(ask_json, name, "https://api.example.com/", *flags)["interval"] == interval
 
 
@@ -222,14 +222,14 @@ def test_the_same_idempotency_key_creates_one_task(ask_json: Answer, name: str) 
     assert made[0] == made[1]
 
 
-def test_every_wrong_value_is_told_of_its_flag(ask: Run) -> None:
+def test_every_invalid_value_is_reported_with_its_flag(ask: Run) -> None:
     result = ask(
         "task", "create", "ftp://a.example/", "--every", "some minutes", "--tz", "Europe/Berln", "--header", "Host: x",
         "--delays", "1s", "--backoff", "fixed", "--attempts", "0",
     )  # fmt: skip
     assert (result.exit_code, result.stdout) == (exits.FAILED, "")
-    told = [line.strip().partition(": ")[0] for line in result.stderr.splitlines()]
-    assert {"URL", "--every", "--timezone", "--header Host", "--delays", "--attempts"} <= set(told)
+    named = [line.strip().partition(": ")[0] for line in result.stderr.splitlines()]
+    assert {"URL", "--every", "--timezone", "--header Host", "--delays", "--attempts"} <= set(named)
     assert "--delays is not allowed with backoff FIXED, which takes --initial-delay" in result.stderr
     assert "did you mean Europe/Berlin?" in result.stderr
 
@@ -283,7 +283,7 @@ def test_a_secret_is_printed_once_and_alone(ask: Run, ask_json: Answer) -> None:
     assert ask("secret", "end", latest["id"]).exit_code == exits.NOT_FOUND
 
 
-def test_of_a_key_pair_the_public_key_is_printed(ask: Run, ask_json: Answer) -> None:
+def test_public_key_of_a_key_pair_is_printed(ask: Run, ask_json: Answer) -> None:
     made = ask_json("secret", "make", "--endpoint", "https://pair.example", "--kind", "ed25519", "--json")
     assert (made["kind"], made["secret"][:5]) == ("ED25519", "whpk_")
     assert "https://pair.example:443" in ask("secret", "list").stdout
@@ -295,7 +295,7 @@ def test_the_last_secret_is_replaced_and_not_ended(ask: Run, ask_json: Answer) -
     assert (refused.exit_code, "--overlap 0" in refused.stderr) == (exits.FAILED, True)
 
 
-def test_wrong_values_of_a_secret_are_told_of_its_flags(ask: Run) -> None:
+def test_invalid_secret_values_are_reported_with_their_flags(ask: Run) -> None:
     assert "at: --endpoint" in ask("secret", "make", "--endpoint", "ftp://a.example").stderr
     assert "Invalid value for --overlap" in ask("secret", "make", "--overlap", "31d").stderr
 

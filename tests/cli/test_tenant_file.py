@@ -1,4 +1,4 @@
-"""`noonday tenant apply`, and what people are told when a quota is full."""
+"""`noonday tenant apply`, and the refusal of a full quota."""
 
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,9 @@ def test_a_file_sets_each_tenant_whole(ask: Run, ask_json: Answer, written: Any)
     assert ask("tenant", "apply", file).stdout.splitlines() == ["initech: unchanged", "umbrella: unchanged"]
 
 
-def test_what_a_file_changes_is_told_to_programs(ask_json: Answer, written: Any) -> None:
-    told = ask_json("tenant", "apply", written("[tenants.hooli]\nmaxJobs = 3\n"), "--json")
-    assert told == {"dryRun": False, "tenants": {"hooli": {"maxJobs": {"old": None, "new": 3}}}}
+def test_changes_of_a_file_are_printed_as_json(ask_json: Answer, written: Any) -> None:
+    message = ask_json("tenant", "apply", written("[tenants.hooli]\nmaxJobs = 3\n"), "--json")
+    assert message == {"dryRun": False, "tenants": {"hooli": {"maxJobs": {"old": None, "new": 3}}}}
 
 
 def test_every_flaw_of_a_file_is_named_and_nothing_is_changed(ask: Run, written: Any) -> None:
@@ -76,23 +76,23 @@ def test_every_flaw_of_a_file_is_named_and_nothing_is_changed(ask: Run, written:
     )
     result = ask("tenant", "apply", file)
     assert result.exit_code == exits.FAILED
-    said = result.stderr
-    assert "7 invalid values in tenants.toml; nothing was changed" in said
-    assert "tenants.toml: tennants: unknown key 'tennants'" in said
-    assert "did you mean tenants?" in said
-    assert "tenants.toml: tenants.acme.maxjobs: unknown key 'maxjobs'" in said
-    assert "did you mean maxJobs?" in said
-    assert "tenants.toml: tenants.acme.weight: must be from 1 to 1000" in said
-    assert "tenants.toml: tenants.acme.burst: expected `int" in said
-    assert "tenants.toml: tenants.acme.pools.mail.max_running: unknown key 'max_running'" in said
-    assert "did you mean maxRunning?" in said
-    assert "tenants.toml: tenants.acme.pools.etl.maxRunning: must be from 0" in said
-    assert "tenants.toml: tenants.globex.pools: must be tables" in said
+    errors = result.stderr
+    assert "7 invalid values in tenants.toml; nothing was changed" in errors
+    assert "tenants.toml: tennants: unknown key 'tennants'" in errors
+    assert "did you mean tenants?" in errors
+    assert "tenants.toml: tenants.acme.maxjobs: unknown key 'maxjobs'" in errors
+    assert "did you mean maxJobs?" in errors
+    assert "tenants.toml: tenants.acme.weight: must be from 1 to 1000" in errors
+    assert "tenants.toml: tenants.acme.burst: expected `int" in errors
+    assert "tenants.toml: tenants.acme.pools.mail.max_running: unknown key 'max_running'" in errors
+    assert "did you mean maxRunning?" in errors
+    assert "tenants.toml: tenants.acme.pools.etl.maxRunning: must be from 0" in errors
+    assert "tenants.toml: tenants.globex.pools: must be tables" in errors
     assert "no limits" in ask("tenant", "show", "vandelay").stdout
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[tenants.acme", "tenants.toml is not valid TOML"),
         ("tenants = 3", "tenants.toml: tenants"),
@@ -102,9 +102,9 @@ def test_every_flaw_of_a_file_is_named_and_nothing_is_changed(ask: Run, written:
         ("[tenants.acme]\nmaxJobs = 2030-01-01", "tenants.toml: tenants.acme.maxJobs"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_where(run: Run, written: Any, text: str, told: str) -> None:
+def test_unreadable_file_is_reported_with_the_position(run: Run, written: Any, text: str, message: str) -> None:
     result = run("tenant", "apply", written(text))
-    assert (result.exit_code, told in result.stderr) == (exits.FAILED, True)
+    assert (result.exit_code, message in result.stderr) == (exits.FAILED, True)
 
 
 def test_a_file_that_is_not_there_is_not_found(run: Run) -> None:
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_is_not_found(run: Run) -> None:
     assert (result.exit_code, "cannot read nowhere.toml" in result.stderr) == (exits.NOT_FOUND, True)
 
 
-def test_a_quota_that_is_full_is_told_in_words(ask: Run) -> None:
+def test_full_quota_is_reported_in_words(ask: Run) -> None:
     ask("tenant", "set", "full", "--max-jobs", "1")
     token = ask("token", "--tenant", "full", "--scopes", "write").stdout.strip()
     create = ("job", "create", "--handler", "demo.echo", "--pool", "demo", "--at", FAR, "--token", token)

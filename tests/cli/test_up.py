@@ -1,4 +1,4 @@
-"""`noonday up` from outside: what it prints, what it refuses, how it ends."""
+"""`noonday up` from outside: its output, its refusals, its end."""
 
 import json
 import os
@@ -32,7 +32,7 @@ JWT = re.compile(r"eyJ[\w-]+[.][\w-]+[.][\w-]+")
 
 
 def started(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """One that is expected to end by itself."""
+    """Run a server that is expected to end by itself."""
     return subprocess.run(
         [sys.executable, "-m", "noonday", "up", *words],
         cwd=folder,
@@ -45,7 +45,7 @@ def started(folder: Path, *words: str, **environ: str) -> subprocess.CompletedPr
 
 
 def token_of(up: Up) -> str:
-    """What `noonday token` prints beside the data file."""
+    """The output of `noonday token` with the data file of the server."""
     made = CliRunner().invoke(main, ["token"], env=up.environ)
     assert made.exit_code == 0
     return made.stdout.strip()
@@ -63,7 +63,7 @@ def test_the_greeting_names_the_file_the_docs_and_the_handlers(server: Up) -> No
     assert not server.url.endswith(":0")
 
 
-def test_the_line_in_the_greeting_creates_a_job(server: Up) -> None:
+def test_example_command_of_the_greeting_creates_a_job(server: Up) -> None:
     (line,) = [line for line in server.greeting.splitlines() if line.startswith("curl ")]
     assert "Bearer $(noonday token)" in line
     words = shlex.split(re.sub(r"[$][(]noonday token[^)]*[)]", token_of(server), line))
@@ -105,12 +105,12 @@ def test_the_jobs_declared_in_the_application_are_there(server: Up) -> None:
 
 
 @pytest.mark.parametrize("path", ["healthz", "readyz", "metrics", "docs", "openapi.json"])
-def test_what_is_open_to_everybody_answers(server: Up, path: str) -> None:
+def test_public_paths_answer_without_a_token(server: Up, path: str) -> None:
     with urlopen(f"{server.url}/{path}", timeout=60) as response:
         assert response.status == 200
 
 
-def test_a_second_process_on_the_same_file_says_so(server: Up) -> None:
+def test_second_process_on_the_same_file_ends_with_an_error(server: Up) -> None:
     ended = started(server.folder, "--port", "0")
     assert ended.returncode == exits.STORE
     assert f"process {server.process.pid}" in ended.stderr
@@ -187,9 +187,9 @@ def test_an_engine_that_fails_ends_the_process_with_its_reason(tmp_path: Path) -
     with Up(tmp_path, "--port", "0") as up:
         token = token_of(up)
         with closing(sqlite3.connect(up.data)) as conn, conn:
-            # As if another instance recorded by now: the one that did must stop.
+            # As if another instance recorded by now: the former recorder must stop.
             conn.execute("UPDATE checkpoints SET generation = 'another'")
-        # It may have stopped by itself before it is asked for anything.
+        # The process may have stopped by itself before the request.
         with suppress(ServerUnreachable), SyncClient(up.url, token) as client:
             client.create(type="ONE_TIME", target={"pool": "demo", "handler": "demo.echo"})
         code, _, err = up.end()

@@ -15,14 +15,14 @@ from tests.cli.serving import Up, eventually
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One on which nobody else runs anything."""
+    """A server without other jobs."""
     with Up(tmp_path_factory.mktemp("usage"), "--port", "0", environ={"NOONDAY_METRICS_TENANTS": "true"}) as up:
         yield up
 
 
 @pytest.fixture
 def used(ask: Run) -> dict[str, Any]:
-    """The usage once a job has succeeded and another has failed for good."""
+    """The usage after a job has succeeded and another has died."""
     if not _total(ask)["runs"]:
         ask("job", "create", "--handler", "demo.echo", "--payload", '{"a": 1, "b": 2}')
         ask("job", "create", "--handler", "demo.fail", "--payload", '{"times": 9}', "--max-attempts", "1")
@@ -35,7 +35,7 @@ def _total(ask: Run) -> dict[str, Any]:
 
 def test_runs_are_counted_with_their_outcome_and_payload(used: dict[str, Any]) -> None:
     assert (used["succeeded"], used["failed"]) == (1, 1)
-    # As it was handed to the worker: encrypted.
+    # The payload as the worker received it: encrypted.
     assert used["payloadBytes"] > len('{"a":1,"b":2}')
 
 
@@ -60,13 +60,13 @@ def test_the_days_can_be_chosen(ask: Run, used: dict[str, Any]) -> None:
     assert json.loads(ask("tenant", "usage", "default", "--from", recent, "--json").stdout)["total"] == used
 
 
-def test_the_metrics_name_the_tenant_if_they_are_told_to(server: Up, used: dict[str, Any]) -> None:
+def test_metrics_name_the_tenant_if_the_setting_is_on(server: Up, used: dict[str, Any]) -> None:
     with urlopen(f"{server.url}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert 'noonday_tenant_runs_total{outcome="FAILED",tenant="default"} 1.0' in text
 
 
-def test_what_is_no_day_is_refused(ask: Run) -> None:
+def test_invalid_day_is_refused(ask: Run) -> None:
     result = ask("tenant", "usage", "default", "--from", "yesterday")
     assert result.exit_code == exits.USAGE
     assert "write YYYY-MM-DD" in result.stderr

@@ -1,4 +1,4 @@
-"""What `noonday why` says of an occurrence that is due."""
+"""The explanation of a due occurrence by `noonday why`."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,12 +9,12 @@ from noonday.cli.instants import now
 from noonday.cli.why import OUTCOMES
 from noonday.model.view import OccurrenceView
 
-CAP = "tenant 'acme' has 2 of at most 2 executions handed out"
+CAP = "tenant 'acme' has 2 of at most 2 executions dispatched"
 
 
-def due(**said: Any) -> str:
+def due(**fields: Any) -> str:
     at = now()
-    view = OccurrenceView(outcome="DUE", scheduled_at=at, until=at, count=1, **{"reason": CAP, **said})
+    view = OccurrenceView(outcome="DUE", scheduled_at=at, until=at, count=1, **{"reason": CAP, **fields})
     return OUTCOMES["DUE"](view).removeprefix("DUE: its time has come, and it waits: ")
 
 
@@ -23,7 +23,7 @@ def test_without_a_position_the_reason_is_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "is_least", "told"),
+    ("position", "is_least", "message"),
     [
         (0, False, "nothing is before it"),
         (1, False, "1 is before it"),
@@ -31,25 +31,25 @@ def test_without_a_position_the_reason_is_all() -> None:
         (10_000, True, "at least 10000 are before it"),
     ],
 )
-def test_its_position_is_told(position: int, is_least: bool, told: str) -> None:
-    assert due(position=position, position_is_least=is_least) == f"{CAP}. {told}."
+def test_position_in_the_queue_is_shown(position: int, is_least: bool, message: str) -> None:
+    assert due(position=position, position_is_least=is_least) == f"{CAP}. {message}."
 
 
-def test_the_expected_start_is_told_by_how_far_off_it_is_and_by_the_clock() -> None:
+def test_expected_start_is_shown_as_a_duration_and_as_a_time() -> None:
     at = now() + timedelta(hours=5)
     assert due(position=3, expected_at=at) == (
         f"{CAP}. 3 are before it; expected to start in 5 h (at {at.astimezone():%H:%M:%S})."
     )
 
 
-def test_behind_at_least_so_many_it_is_told_when_it_cannot_start_yet() -> None:
-    told = due(position=10_000, position_is_least=True, expected_at=now() + timedelta(hours=5))
-    assert "; it cannot start earlier than in 5 h (at " in told
+def test_position_that_is_a_minimum_is_shown_with_the_earliest_start() -> None:
+    message = due(position=10_000, position_is_least=True, expected_at=now() + timedelta(hours=5))
+    assert "; it cannot start earlier than in 5 h (at " in message
 
 
-def test_what_is_expected_by_now_starts_at_any_moment() -> None:
+def test_expected_start_in_the_past_is_shown_as_any_moment() -> None:
     assert "; expected to start at any moment (at " in due(position=0, expected_at=now())
 
 
-def test_what_others_wrote_cannot_move_the_cursor() -> None:
-    assert "\x1b" not in due(reason="concurrency key '\x1b[2J' has 1 of at most 1 executions handed out")
+def test_control_characters_of_reasons_are_not_printed() -> None:
+    assert "\x1b" not in due(reason="concurrency key '\x1b[2J' has 1 of at most 1 executions dispatched")

@@ -1,4 +1,4 @@
-"""The command line where only the client is installed: everything else is hidden from the import system."""
+"""The command line with only the client installed: all other modules are hidden from the import system."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ OF_THE_CLOCK = {"noonday.ports.clock", "noonday.runtime.clock"}
 
 
 def other_distributions() -> list[str]:
-    """The modules that no dependency of the client installs. Private ones stay: nothing of ours imports them."""
+    """The modules that no dependency of the client installs. Private modules stay: our code imports none of them."""
     kept = modules_of(with_dependencies(map(name_of, declared())))
     return sorted(name for name in set(packages_distributions()) - kept - {"noonday"} if name[0] != "_")
 

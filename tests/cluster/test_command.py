@@ -1,4 +1,4 @@
-"""What `scripts/cluster` says and does, as somebody who types it sees it."""
+"""The output and the effects of `scripts/cluster`, as its user sees them."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def some_ports() -> int:
-    """The first of as many free ones in a row as there are processes."""
+    """The first of as many free ports in a row as there are processes."""
     while True:
         first = random.choice(RANGE)
         if all(is_free(first + index) for index in range(len(ROLES))):
@@ -41,9 +41,9 @@ def some_ports() -> int:
 
 
 def test_help_names_every_command_and_every_process() -> None:
-    said = run("--help").stdout
-    assert all(f"\n    {command} " in said for command in ("run", "start", "stop", "status", "env"))
-    assert all(role in said for role in ROLES)
+    output = run("--help").stdout
+    assert all(f"\n    {command} " in output for command in ("run", "start", "stop", "status", "env"))
+    assert all(role in output for role in ROLES)
 
 
 def test_ports_that_are_taken_are_named_before_anything_is_started(tmp_path: Path) -> None:
@@ -62,18 +62,18 @@ def test_a_name_that_no_server_would_take_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "env"])
-def test_there_is_nothing_to_say_of_what_was_never_started(tmp_path: Path, command: str) -> None:
+def test_status_of_a_cluster_that_was_never_started_is_empty(tmp_path: Path, command: str) -> None:
     ran = run(command, "--folder", str(tmp_path))
     assert (ran.returncode, "scripts/cluster start" in ran.stderr) == (1, True)
 
 
-def test_stopping_what_does_not_run_is_no_error(tmp_path: Path) -> None:
+def test_stopping_a_cluster_that_does_not_run_is_no_error(tmp_path: Path) -> None:
     assert "the cluster was not running" in run("stop", "--folder", str(tmp_path)).stderr
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One that was started in the background."""
+    """A cluster that was started in the background."""
 
     folder: Path
     name: str
@@ -103,7 +103,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def forget(name: str) -> None:
-    """Everything that it left on the servers that all tests share."""
+    """Delete everything of the cluster on the servers that all tests share."""
     with psycopg.connect(postgres_url(), autocommit=True) as session:
         session.execute(f"DROP SCHEMA IF EXISTS {name.replace('-', '_')} CASCADE")  # type: ignore[arg-type]
     with redis.from_url(redis_url()) as client:
@@ -113,8 +113,8 @@ def forget(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_whole_cluster_runs_a_job_starts_again_what_dies_and_stops(cluster: Cluster) -> None:
-    # One test, for a cluster takes its time to start.
+def test_whole_cluster_runs_a_job_restarts_dead_processes_and_stops(cluster: Cluster) -> None:
+    # One test, because a cluster starts slowly.
     assert all(cluster.url("/metrics", process) in cluster.greeting for process in range(len(ROLES)))
     assert_nobody_else_reads(cluster.folder)
 
@@ -140,12 +140,12 @@ def assert_nobody_else_reads(folder: Path) -> None:
 
 
 def assert_job_succeeds(cluster: Cluster) -> None:
-    """Created by the line that is shown to be copied; asked about at the other API, with the token for the shell."""
+    """Create a job with the printed example command, and query it at the other API with the token for the shell."""
     (line,) = [line for line in cluster.greeting.splitlines() if line.startswith("curl ")]
-    said = subprocess.run(shlex.split(line), capture_output=True, check=True, text=True).stdout
-    assert "jobId" in said, said
+    output = subprocess.run(shlex.split(line), capture_output=True, check=True, text=True).stdout
+    assert "jobId" in output, output
     exports = dict(line.removeprefix("export ").split("=", 1) for line in cluster.ask("env").stdout.splitlines())
-    path = f"/v1/jobs/{json.loads(said)['jobId']}/executions"
+    path = f"/v1/jobs/{json.loads(output)['jobId']}/executions"
 
     def states() -> list[str]:
         return [one["state"] for one in get(cluster.url(path, process=1), exports["NOONDAY_TOKEN"])["executions"]]

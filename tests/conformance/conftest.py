@@ -37,7 +37,10 @@ def clock() -> ManualClock:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Stores: SQLite's form with threads differs from the plain one by its connections alone, so a cross-section is enough."""
+    """Parametrize each test with the drivers of its port.
+
+    The threaded form of the SQLite store differs from the plain one by its connections alone, so a cross-section is enough.
+    """
     if "store" in metafunc.fixturenames:
         is_in_section = metafunc.definition.get_closest_marker("also_threaded") is not None
         drivers = [*STORES, THREADED_STORE] if is_in_section else STORES
@@ -120,7 +123,7 @@ async def new_leases(
 
 
 def chosen(request: pytest.FixtureRequest) -> Driver[Any]:
-    """The driver of this run, unless it lacks what the test needs."""
+    """The driver of this run. Skips the test if the driver lacks a needed capability."""
     driver: Driver[Any] = request.param
     for mark in request.node.iter_markers("needs"):
         for capability in set(mark.args) - driver.capabilities:

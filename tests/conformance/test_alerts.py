@@ -44,9 +44,9 @@ def alerts(store: Store) -> Alerts:
     return store.alerts
 
 
-def observation(of: Job | str = "", kind: AlertKind = AlertKind.FAILED, **said: Any) -> Observation:
+def observation(of: Job | str = "", kind: AlertKind = AlertKind.FAILED, **fields: Any) -> Observation:
     about = of.id if isinstance(of, Job) else of
-    given = {"tenant": TENANT, "about": about, "job_id": about, "message": "no such file", "at_ms": NOW_MS, **said}
+    given = {"tenant": TENANT, "about": about, "job_id": about, "message": "no such file", "at_ms": NOW_MS, **fields}
     return Observation(kind=kind, **given)
 
 
@@ -59,7 +59,7 @@ async def the_one(alerts: Alerts) -> Alert:
     return alert
 
 
-async def told(alerts: Alerts) -> list[tuple[str, str, int]]:
+async def counted(alerts: Alerts) -> list[tuple[str, str, int]]:
     return [(each.kind.value, each.job_id, each.count) for each in await alerts.events(100)]
 
 
@@ -87,7 +87,7 @@ async def kinds(executions: Executions) -> list[str]:
 
 
 @pytest.mark.also_threaded
-async def test_a_first_failure_and_a_dead_letter_are_incidents_and_what_is_between_is_none(
+async def test_first_failure_and_dead_letter_are_incidents_and_failures_between_are_not(
     crank: Crank, executions: Executions
 ) -> None:
     _, first = await fired(crank, msgspec.structs.replace(TWICE, max_attempts=3))
@@ -117,7 +117,7 @@ async def test_a_receiver_that_is_gone_is_one_incident(crank: Crank, executions:
     assert await executions.incidents(0) == []
 
 
-async def test_what_came_too_late_to_start_is_an_incident(crank: Crank, executions: Executions) -> None:
+async def test_expired_execution_is_an_incident(crank: Crank, executions: Executions) -> None:
     one, first = await fired(crank)
     await crank.settle(report(first, Outcome.EXPIRED))
     (incident,) = await executions.incidents(9)
@@ -149,7 +149,7 @@ async def test_an_incident_is_taken_in_once_however_many_take_it(
     opened = await asyncio.gather(*(alerts.record([seen]) for _ in range(4)))
     assert sorted(opened) == [0, 0, 0, 1]
     assert (await the_one(alerts)).count == 1
-    assert await told(alerts) == [("EXHAUSTED", one.id, 1)]
+    assert await counted(alerts) == [("EXHAUSTED", one.id, 1)]
     assert await executions.incidents(9) == []
 
 
@@ -176,10 +176,10 @@ async def test_more_of_the_same_only_count(alerts: Alerts) -> None:
     alert = await the_one(alerts)
     assert (alert.count, alert.first_ms, alert.last_ms) == (3, NOW_MS, NOW_MS + 5)
     assert (alert.message, alert.execution_id) == ("disk full", "y")
-    assert await told(alerts) == [("FAILED", one.id, 2)]
+    assert await counted(alerts) == [("FAILED", one.id, 2)]
 
 
-async def test_each_dead_letter_is_told_of(alerts: Alerts) -> None:
+async def test_each_dead_letter_is_counted_by_an_alert(alerts: Alerts) -> None:
     one = job()
     await alerts.record([observation(one, AlertKind.EXHAUSTED, execution_id="a")])
     await alerts.record([observation(one, AlertKind.EXHAUSTED, execution_id=name) for name in ("b", "c")])
@@ -188,11 +188,11 @@ async def test_each_dead_letter_is_told_of(alerts: Alerts) -> None:
     assert [each.execution_id for each in await alerts.events(2)] == ["a", "b"]
 
 
-async def test_an_endpoint_that_is_disabled_again_is_told_of_again(alerts: Alerts) -> None:
+async def test_endpoint_that_is_disabled_again_raises_an_alert_again(alerts: Alerts) -> None:
     for at in range(2):
         await alerts.record([observation("https://a.example:443", AlertKind.DISABLED, job_id="", at_ms=NOW_MS + at)])
     assert (await the_one(alerts)).count == 2
-    assert await told(alerts) == [("DISABLED", "", 1)] * 2
+    assert await counted(alerts) == [("DISABLED", "", 1)] * 2
 
 
 async def test_kinds_jobs_and_tenants_have_alerts_of_their_own(alerts: Alerts) -> None:
@@ -218,10 +218,10 @@ async def test_an_acknowledged_alert_that_recurs_is_opened_anew(alerts: Alerts) 
     assert await alerts.record([observation(one, at_ms=NOW_MS + 9)]) == 1
     newest, oldest = await all_of(alerts)
     assert (newest.status, newest.count, oldest.status) == (AlertState.OPEN, 1, AlertState.ACKNOWLEDGED)
-    assert await told(alerts) == [("FAILED", one.id, 1)] * 2
+    assert await counted(alerts) == [("FAILED", one.id, 1)] * 2
 
 
-async def test_what_lasts_is_taken_in_once_for_each_occasion(alerts: Alerts) -> None:
+async def test_lasting_observation_counts_once_per_dedup_key(alerts: Alerts) -> None:
     one = job()
     early, later = (observation(one, AlertKind.MISSED, dedup_key=name) for name in ("001", "002"))
     for seen in (early, early, later, early, later):
@@ -233,7 +233,7 @@ async def test_what_lasts_is_taken_in_once_for_each_occasion(alerts: Alerts) -> 
     assert await alerts.record([observation(one, AlertKind.MISSED, dedup_key="003", at_ms=NOW_MS + 1)]) == 1
 
 
-async def test_what_happened_counts_beside_what_lasts(alerts: Alerts) -> None:
+async def test_single_observation_counts_beside_a_lasting_one(alerts: Alerts) -> None:
     one = job()
     lasting = observation(one, AlertKind.MISSED, dedup_key="001")
     for seen in (lasting, observation(one, AlertKind.MISSED), lasting):
@@ -264,7 +264,7 @@ async def test_an_alert_recovers_when_its_job_succeeds_later(crank: Crank, alert
     assert len(await alerts.events(9)) == 3
 
 
-async def test_an_execution_that_succeeds_in_the_end_has_recovered_whatever_its_workers_clock_says(
+async def test_execution_that_succeeds_in_the_end_has_recovered_even_if_its_workers_clock_is_wrong(
     crank: Crank, alerts: Alerts
 ) -> None:
     one, first = await fired(crank, TWICE)
@@ -309,7 +309,7 @@ async def test_recoveries_are_looked_for_page_by_page(crank: Crank, alerts: Aler
     assert await alerts.recover(mark or "", 2, NOW_MS + HOUR) == (None, 1)
 
 
-# What did not happen
+# Missing occurrences
 
 
 async def test_rows_that_are_due_come_in_order_with_their_job(crank: Crank, alerts: Alerts) -> None:
@@ -333,7 +333,7 @@ async def test_a_retry_that_is_due_is_of_its_job(crank: Crank, alerts: Alerts) -
     assert (row.job_id, row.execution_id, row.key) == (one.id, first.execution_id, first.execution_id)
 
 
-async def test_what_was_handed_out_and_has_not_begun_is_stranded(crank: Crank, alerts: Alerts) -> None:
+async def test_dispatched_execution_that_has_not_begun_is_stranded(crank: Crank, alerts: Alerts) -> None:
     one, first = await fired(crank)
     _, begun = await fired(crank)
     await crank.settle(report(begun, Outcome.STARTED))
@@ -345,7 +345,7 @@ async def test_what_was_handed_out_and_has_not_begun_is_stranded(crank: Crank, a
     assert (await alerts.stranded(one.id, NOW_MS + 1, 10))[1] == []
 
 
-async def test_the_oldest_run_of_a_job_comes_with_what_is_usual(crank: Crank, alerts: Alerts) -> None:
+async def test_oldest_run_of_a_job_comes_with_its_usual_duration(crank: Crank, alerts: Alerts) -> None:
     one = job(every(60))
     await crank.add(one)
     for turn, took_ms in enumerate((1_000, 5_000, 3_000)):
@@ -366,7 +366,7 @@ async def test_the_oldest_run_of_a_job_comes_with_what_is_usual(crank: Crank, al
 # The inbox
 
 
-async def test_alerts_are_listed_newest_first_and_by_what_is_asked_for(alerts: Alerts) -> None:
+async def test_alerts_are_listed_newest_first_and_filtered(alerts: Alerts) -> None:
     one, two = job(), job()
     for at, seen in enumerate((observation(one), observation(two), observation(one, AlertKind.SLOW))):
         await alerts.record([msgspec.structs.replace(seen, at_ms=NOW_MS + at)])
@@ -391,8 +391,8 @@ async def test_an_alert_is_acknowledged_once_and_by_its_tenant(alerts: Alerts, j
     stranger = audit("alert.acknowledge", tenant=OTHER)
     assert await alerts.acknowledge(OTHER, [alert.id], NOW_MS, stranger) == 0
     receipt = Receipt(TENANT, "key", "fingerprint", NOW_MS, 200, b"answer")
-    said = audit("alert.acknowledge")
-    assert await alerts.acknowledge(TENANT, [alert.id], NOW_MS + 1, said, receipt) == 1
+    entry = audit("alert.acknowledge")
+    assert await alerts.acknowledge(TENANT, [alert.id], NOW_MS + 1, entry, receipt) == 1
     assert await acknowledge(alerts, alert.id, at_ms=NOW_MS + 2) == 0
     found = await alerts.find_alert(TENANT, alert.id)
     assert found == msgspec.structs.replace(alert, acknowledged_ms=NOW_MS + 1, acknowledged_by="ann")

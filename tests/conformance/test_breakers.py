@@ -26,29 +26,29 @@ async def breakers(request: pytest.FixtureRequest, tmp_path: Path, clock: Manual
         yield opened
 
 
-async def test_whom_nothing_is_known_of_may_be_called(breakers: Breakers) -> None:
+async def test_breaker_without_calls_is_closed(breakers: Breakers) -> None:
     assert await breakers.ask(X, NOW_MS) == CLOSED
     assert await breakers.add_counts({}, NOW_MS) == {}
 
 
 async def test_more_than_half_of_enough_calls_open_it(breakers: Breakers) -> None:
-    told = {
+    counts = {
         "few": CallCounts(MIN_CALLS - 1, MIN_CALLS - 1),
         "half": CallCounts(MIN_CALLS, MIN_CALLS // 2),
         "more": CallCounts(MIN_CALLS, MIN_CALLS // 2 + 1),
     }
-    assert await breakers.add_counts(told, NOW_MS) == {"few": CLOSED, "half": CLOSED, "more": OPEN_MS}
+    assert await breakers.add_counts(counts, NOW_MS) == {"few": CLOSED, "half": CLOSED, "more": OPEN_MS}
     assert await breakers.ask("more", NOW_MS + 10) == OPEN_MS - 10
     assert await breakers.ask("half", NOW_MS) == await breakers.ask("few", NOW_MS) == CLOSED
 
 
-async def test_what_several_tell_adds_up(breakers: Breakers) -> None:
+async def test_counts_of_several_workers_add_up(breakers: Breakers) -> None:
     for n in range(MIN_CALLS - 1):
         assert await breakers.add_counts({X: CallCounts(1, 1)}, NOW_MS + n) == {X: CLOSED}
     assert await breakers.add_counts({X: CallCounts(1, 0)}, NOW_MS + 99) == {X: OPEN_MS}
 
 
-async def test_what_was_more_than_a_minute_ago_does_not_count(breakers: Breakers) -> None:
+async def test_calls_of_more_than_a_minute_ago_do_not_count(breakers: Breakers) -> None:
     await breakers.add_counts({X: CallCounts(MIN_CALLS - 1, MIN_CALLS - 1)}, NOW_MS)
     assert await breakers.add_counts({X: CallCounts(1, 1)}, NOW_MS + WINDOW_MS + BUCKET_MS) == {X: CLOSED}
 
@@ -57,7 +57,7 @@ async def test_when_its_time_is_over_one_goes_and_the_others_wait(breakers: Brea
     await breakers.add_counts({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
     assert await breakers.add_counts({X: CallCounts(5, 5)}, over) == {X: PROBE}, (
-        "late news of calls made before change nothing"
+        "late counts of earlier calls change nothing"
     )
     assert await breakers.ask(X, over) == PROBE
     assert await breakers.ask(X, over + 1) == PROBE_MS - 1
@@ -81,7 +81,7 @@ async def test_a_probe_that_fails_opens_it_for_as_long_again(breakers: Breakers)
     assert await breakers.ask(X, over + 5 + OPEN_MS) == PROBE
 
 
-async def test_a_probe_that_was_never_heard_of_again_is_replaced(breakers: Breakers) -> None:
+async def test_probe_without_a_result_is_replaced(breakers: Breakers) -> None:
     await breakers.add_counts({X: BAD}, NOW_MS)
     over = NOW_MS + OPEN_MS
     assert await breakers.ask(X, over) == PROBE

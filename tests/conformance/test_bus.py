@@ -26,7 +26,7 @@ async def joined(bus: Bus, worker: WorkerId = WORKER, concurrency: int = 10) -> 
 
 
 async def take(bus: Bus, count: int, worker: WorkerId = WORKER, room: int = 100) -> list[Dispatch]:
-    """Take until there are so many."""
+    """Take until there are `count` dispatches."""
     taken: list[Dispatch] = []
     async with asyncio.timeout(PATIENCE_SEC):
         while len(taken) < count:
@@ -35,7 +35,7 @@ async def take(bus: Bus, count: int, worker: WorkerId = WORKER, room: int = 100)
 
 
 async def both_at_work(bus: Bus) -> None:
-    """Two workers have joined, and each gets its share of the work. Nothing of what showed it is left on the bus."""
+    """Let two workers join, and wait until each gets its share. No dispatch of this check is left on the bus."""
     await joined(bus)
     await joined(bus, OTHER)
     left: set[ExecutionId] = set()
@@ -62,7 +62,7 @@ async def both_at_work(bus: Bus) -> None:
 
 
 async def credit_of(bus: Bus) -> int:
-    """Of the pool, once it is known."""
+    """The credit of the pool, as soon as it is known."""
     return (await eventually(lambda: known(bus), PATIENCE_SEC))[0]
 
 
@@ -72,7 +72,7 @@ async def known(bus: Bus) -> tuple[int, ...]:
 
 
 async def read(bus: Bus, partition: int, offset: int, count: int) -> list[LogEntry]:
-    """Read from an offset on until there are so many."""
+    """Read from an offset until there are `count` entries."""
     entries: list[LogEntry] = []
     async with asyncio.timeout(PATIENCE_SEC):
         while len(entries) < count:
@@ -85,7 +85,7 @@ async def read(bus: Bus, partition: int, offset: int, count: int) -> list[LogEnt
 # Dispatches
 
 
-async def test_what_is_published_is_taken(bus: Bus) -> None:
+async def test_published_dispatches_are_taken(bus: Bus) -> None:
     await joined(bus)
     sent = [dispatch() for _ in range(5)]
     await bus.publish(sent[:3])
@@ -94,7 +94,7 @@ async def test_what_is_published_is_taken(bus: Bus) -> None:
 
 
 @pytest.mark.needs(Capability.IN_ORDER)
-async def test_what_is_published_is_taken_in_order(bus: Bus) -> None:
+async def test_published_dispatches_are_taken_in_order(bus: Bus) -> None:
     await joined(bus)
     sent = [dispatch() for _ in range(5)]
     await bus.publish(sent[:3])
@@ -123,7 +123,7 @@ async def test_a_dispatch_arrives_as_it_was_sent(bus: Bus) -> None:
     assert await take(bus, 1) == [sent]
 
 
-async def test_no_more_is_taken_than_there_is_room(bus: Bus) -> None:
+async def test_take_returns_no_more_than_the_room(bus: Bus) -> None:
     await joined(bus)
     sent = [dispatch() for _ in range(5)]
     await bus.publish(sent)
@@ -135,7 +135,7 @@ async def test_no_more_is_taken_than_there_is_room(bus: Bus) -> None:
     assert await bus.take(WORKER, {POOL: 2}, 0) == []
 
 
-async def test_a_worker_gets_only_what_is_for_pools_it_has_room_in(bus: Bus) -> None:
+async def test_worker_gets_only_dispatches_of_pools_it_has_room_in(bus: Bus) -> None:
     await bus.join(WORKER, {"a": 1, "b": 1})
     a, b, c = [dispatch(pool=pool) for pool in "abc"]
     await bus.publish([a, b, c])
@@ -167,7 +167,7 @@ async def test_taking_waits_for_the_first(bus: Bus, clock: ManualClock) -> None:
     assert await asyncio.wait_for(taking, PATIENCE_SEC) == [sent]
 
 
-async def test_taking_waits_no_longer_than_it_is_told(bus: Bus, clock: ManualClock) -> None:
+async def test_take_waits_no_longer_than_its_argument(bus: Bus, clock: ManualClock) -> None:
     await joined(bus)
     taking = asyncio.create_task(bus.take(WORKER, {POOL: 5}, 60))
     await eventually(lambda: clock.sleepers)
@@ -190,7 +190,7 @@ async def test_a_taker_that_gave_up_takes_nothing_with_it(bus: Bus, clock: Manua
     assert await take(bus, 1) == [sent]
 
 
-async def test_what_is_done_with_is_not_delivered_again(bus: Bus) -> None:
+async def test_processed_dispatch_is_not_delivered_again(bus: Bus) -> None:
     await joined(bus)
     await bus.publish([dispatch(), dispatch()])
     await bus.mark_processed(WORKER, await take(bus, 2))
@@ -203,7 +203,7 @@ async def test_what_is_done_with_is_not_delivered_again(bus: Bus) -> None:
     assert await bus.take(OTHER, {POOL: 5}, 0) == []
 
 
-async def test_saying_twice_that_something_is_done_with_is_saying_it_once(bus: Bus) -> None:
+async def test_marking_a_dispatch_processed_twice_is_marking_it_once(bus: Bus) -> None:
     await joined(bus)
     sent = dispatch()
     await bus.publish([sent])
@@ -215,7 +215,7 @@ async def test_saying_twice_that_something_is_done_with_is_saying_it_once(bus: B
     assert await take(bus, 1) == [sent]
 
 
-async def test_what_is_published_before_anybody_is_there_waits(bus: Bus) -> None:
+async def test_dispatch_published_before_any_worker_joined_waits(bus: Bus) -> None:
     sent = dispatch()
     await bus.publish([sent])
     await joined(bus)
@@ -246,7 +246,7 @@ async def test_only_pools_with_workers_have_credit(bus: Bus) -> None:
     await eventually(nobody_is_there, PATIENCE_SEC)
 
 
-async def test_credit_falls_with_what_is_published_and_rises_with_what_is_taken(bus: Bus) -> None:
+async def test_credit_falls_with_published_and_rises_with_taken_dispatches(bus: Bus) -> None:
     await joined(bus, concurrency=10)
     full = await credit_of(bus)
     assert full >= 10
@@ -301,7 +301,7 @@ ENTRIES: list[LogEntry] = [
 ]
 
 
-async def test_what_is_reported_is_read_in_order_and_as_it_was_said(bus: Bus) -> None:
+async def test_reports_are_read_unchanged_and_in_order(bus: Bus) -> None:
     partition = await joined(bus)
     await bus.report(partition, ENTRIES[:2])
     await bus.report(partition, ENTRIES[2:])
@@ -309,7 +309,7 @@ async def test_what_is_reported_is_read_in_order_and_as_it_was_said(bus: Bus) ->
 
 
 async def test_a_durable_report_returns_when_the_entries_outlive_the_process(bus: Bus) -> None:
-    """At once where a server keeps them, else when somebody has applied them and reads on."""
+    """A server keeps the entries at once; other drivers return when a recorder has applied them and reads on."""
     partition = await joined(bus)
     reporting = asyncio.create_task(bus.report_durably(partition, ENTRIES))
     offset = 0
@@ -324,8 +324,8 @@ async def test_a_durable_report_returns_when_the_entries_outlive_the_process(bus
     assert list(await reporting) == []
 
 
-async def test_what_was_reported_since_an_instant_can_be_read_again_where_it_is_kept(bus: Bus) -> None:
-    """Where it is not kept, nothing is found. A broker goes by the real clock."""
+async def test_reports_since_an_instant_can_be_read_again_if_the_bus_keeps_them(bus: Bus) -> None:
+    """A bus that does not keep them finds nothing. A broker uses the real clock."""
     partition = await joined(bus)
     await bus.report(partition, ENTRIES)
     assert await read(bus, partition, 0, 5) == ENTRIES
@@ -369,7 +369,7 @@ async def test_a_page_that_was_not_applied_can_be_read_again(bus: Bus) -> None:
     assert await bus.read(partition, 2, 2, 0) == first
 
 
-async def test_what_comes_later_is_read_with_what_was_not_applied(bus: Bus) -> None:
+async def test_later_entries_are_read_with_the_unapplied_ones(bus: Bus) -> None:
     partition = await joined(bus)
     await bus.report(partition, ENTRIES[:2])
     async with asyncio.timeout(PATIENCE_SEC):
@@ -383,7 +383,7 @@ async def test_what_comes_later_is_read_with_what_was_not_applied(bus: Bus) -> N
 
 
 @pytest.mark.needs(Capability.KEEPS_ITS_LOG)
-async def test_what_was_applied_can_be_read_again(bus: Bus) -> None:
+async def test_applied_entries_can_be_read_again(bus: Bus) -> None:
     partition = await joined(bus)
     await bus.report(partition, ENTRIES)
     async with asyncio.timeout(PATIENCE_SEC):
@@ -392,7 +392,7 @@ async def test_what_was_applied_can_be_read_again(bus: Bus) -> None:
     assert await read(bus, partition, 0, 5) == ENTRIES
 
 
-async def test_what_is_read_is_what_its_offsets_say(bus: Bus) -> None:
+async def test_entries_of_a_batch_are_those_of_its_offsets(bus: Bus) -> None:
     partition = await joined(bus)
     await bus.report(partition, ENTRIES)
     for offset in (3, 0, 4, 1):
@@ -401,8 +401,8 @@ async def test_what_is_read_is_what_its_offsets_say(bus: Bus) -> None:
         assert batch.entries == tuple(ENTRIES[batch.offset : batch.next_offset])
 
 
-async def test_whoever_counts_entries_on_from_an_offset_skips_none(bus: Bus) -> None:
-    """A recorder that halves a batch takes the offset of its second half to be that of the first and so many more."""
+async def test_offset_plus_a_count_of_entries_skips_no_entry(bus: Bus) -> None:
+    """A recorder that halves a batch computes the offset of the second half from the offset and the length of the first."""
     partition = await joined(bus)
     for begin, end in ((0, 2), (2, 3), (3, 5)):
         await bus.report(partition, ENTRIES[begin:end])
@@ -433,7 +433,7 @@ async def test_reading_waits_for_the_first(bus: Bus, clock: ManualClock) -> None
     assert (await asyncio.wait_for(reading, PATIENCE_SEC)).entries == tuple(ENTRIES[:1])
 
 
-async def test_reading_waits_no_longer_than_it_is_told(bus: Bus, clock: ManualClock) -> None:
+async def test_read_waits_no_longer_than_its_argument(bus: Bus, clock: ManualClock) -> None:
     partition = await joined(bus)
     reading = asyncio.create_task(bus.read(partition, 0, 10, 60))
     await eventually(lambda: clock.sleepers)
@@ -442,7 +442,7 @@ async def test_reading_waits_no_longer_than_it_is_told(bus: Bus, clock: ManualCl
     assert (batch.entries, batch.next_offset) == ((), 0)
 
 
-async def test_a_log_keeps_its_era_while_it_keeps_its_memory(bus: Bus) -> None:
+async def test_log_keeps_its_generation_while_it_keeps_its_entries(bus: Bus) -> None:
     partition = await joined(bus)
     generation = await bus.generation(partition)
     assert generation
@@ -451,7 +451,7 @@ async def test_a_log_keeps_its_era_while_it_keeps_its_memory(bus: Bus) -> None:
     assert await bus.generation(partition) == generation
 
 
-async def test_what_nobody_can_settle_is_buried_and_the_log_goes_on(bus: Bus) -> None:
+async def test_dead_letter_entries_do_not_stop_the_log(bus: Bus) -> None:
     partition = await joined(bus)
     for entry in ENTRIES:
         await bus.keep_dead_letter(entry, "no such column \x00")
@@ -463,7 +463,7 @@ async def test_what_nobody_can_settle_is_buried_and_the_log_goes_on(bus: Bus) ->
 
 
 def in_another_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> Awaitable[T]:
-    """Run on a loop of its own in a thread of its own."""
+    """Run on a separate loop in a separate thread."""
     return asyncio.to_thread(lambda: asyncio.run(work()))
 
 
@@ -484,7 +484,7 @@ async def test_two_loops_in_two_threads_lose_and_repeat_nothing(bus: Bus) -> Non
     stop = threading.Event()
 
     async def work() -> int:
-        """Takes, and reports each dispatch it took."""
+        """Take dispatches, and report each."""
         count = 0
         while not (stop.is_set() and count == len(sent)):
             taken = await bus.take(WORKER, {POOL: 64}, 0)
@@ -506,7 +506,7 @@ async def test_two_loops_in_two_threads_lose_and_repeat_nothing(bus: Bus) -> Non
 
 
 @pytest.mark.needs(Capability.SEVERAL_LOOPS)
-async def test_a_loop_that_ended_while_it_waited_harms_nobody(bus: Bus, clock: ManualClock) -> None:
+async def test_loop_that_ended_while_it_waited_does_not_harm_the_bus(bus: Bus, clock: ManualClock) -> None:
     partition = await joined(bus)
 
     async def end_while_taking() -> None:

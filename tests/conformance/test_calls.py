@@ -20,24 +20,24 @@ from noonday.ports.queries import QueryStore
 from noonday.tasks.translating import to_job_spec
 from tests.support.crank import Crank
 from tests.support.factories import DAY, HOUR, MINUTE, NOW_MS, SECOND, TENANT, audit, every, failure, job, report, spec
-from tests.tasks.said import decoded
+from tests.tasks.requests import decoded
 
 HERE, THERE = "https://here.example:443", "http://there.example:80"
 MOST = 1000
 KEPT = Retention(DAY, DAY, DAY, DAY, DAY, DAY, DAY, DAY)
 
 
-def once(endpoint: str | None = HERE, **said: Any) -> JobSpec:
+def once(endpoint: str | None = HERE, **fields: Any) -> JobSpec:
     target = Target(POOL, HANDLER, endpoint)
-    return spec(**{"target": target, "retry_policy": RetryPolicy(max_attempts=1), **said})
+    return spec(**{"target": target, "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
-def recurring(**said: Any) -> JobSpec:
-    return every(**{"target": Target(POOL, HANDLER, HERE), "retry_policy": RetryPolicy(max_attempts=1), **said})
+def recurring(**fields: Any) -> JobSpec:
+    return every(**{"target": Target(POOL, HANDLER, HERE), "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
 async def run_all(crank: Crank, outcome: Outcome = Outcome.SUCCEEDED, message: str = "boom") -> list[ExecutionId]:
-    """Everything that is due, to its end."""
+    """Fire and settle everything that is due."""
     dispatches = (await crank.fire()).dispatches
     bad = failure(message) if outcome is Outcome.FAILED else None
     await crank.settle(*(report(each, outcome, failure=bad) for each in dispatches))
@@ -45,7 +45,7 @@ async def run_all(crank: Crank, outcome: Outcome = Outcome.SUCCEEDED, message: s
 
 
 async def run_for(crank: Crank, minutes: int, outcome: Outcome = Outcome.SUCCEEDED) -> list[ExecutionId]:
-    """What is due minute by minute, oldest first."""
+    """Fire and settle due executions minute by minute, oldest first."""
     ran = []
     for minute in range(minutes):
         crank.now_ms = NOW_MS + minute * MINUTE
@@ -66,13 +66,13 @@ async def dead(query_store: QueryStore, **where: Any) -> list[str]:
     return [letter.execution.id for letter in await query_store.list_dead(TENANT, query, None, MOST)]
 
 
-def again(execution: Execution, name: str, **said: Any) -> Resend:
+def again(execution: Execution, name: str, **fields: Any) -> Resend:
     new = ExecutionId(f"{execution.id[:24]}{name:0>12}")
-    return Resend(execution, new, **{"revision": execution.revision, **said})
+    return Resend(execution, new, **{"revision": execution.revision, **fields})
 
 
 async def run_again(crank: Crank, of: Job, *wanted: Resend) -> list[Execution]:
-    """The new ones, oldest first."""
+    """Create the resent executions, and return them, oldest first."""
     new = [each.new for each in wanted]
     applied = await crank.change(of, lambda before: edits.run_again(before, wanted, crank.now_ms, audit()), show=new)
     return [row for row in applied.after.executions if row.id in new]
@@ -126,7 +126,7 @@ async def test_calls_come_in_pages(crank: Crank, query_store: QueryStore) -> Non
 
 
 @pytest.mark.parametrize("by_task", [False, True])
-async def test_no_more_is_looked_at_than_asked_for(crank: Crank, query_store: QueryStore, by_task: bool) -> None:
+async def test_query_examines_no_more_rows_than_its_limit(crank: Crank, query_store: QueryStore, by_task: bool) -> None:
     task = job(recurring())
     await crank.add(task)
     bad = await run_all(crank, Outcome.FAILED)
@@ -155,7 +155,7 @@ async def test_calls_are_found_by_their_ids(crank: Crank, query_store: QueryStor
     assert await query_store.find_calls(TENANT, []) == {}
 
 
-async def test_a_call_tells_what_became_of_its_dead_letter(crank: Crank, query_store: QueryStore) -> None:
+async def test_call_shows_the_resolution_of_its_dead_letter(crank: Crank, query_store: QueryStore) -> None:
     task = job(once())
     await crank.add(task)
     (bad,) = await run_all(crank, Outcome.FAILED)
@@ -171,33 +171,34 @@ async def test_a_call_tells_what_became_of_its_dead_letter(crank: Crank, query_s
     assert (letter.archived, letter.resolved_ms) == (True, crank.now_ms)
 
 
-# What a job said
+# Definitions
 
 
-async def test_what_a_job_said_is_read_at_its_revision(crank: Crank, query_store: QueryStore) -> None:
+async def test_definition_of_a_job_is_read_at_its_revision(crank: Crank, query_store: QueryStore) -> None:
     task = job(recurring(name="report"), payload=b"first")
     await crank.add(task)
     await crank.fire()
     await crank.change(task, _replaced(recurring(name="report", target=Target(POOL, HANDLER, THERE)), b"second"))
-    said = await query_store.definitions(TENANT, [(task.id, 1), (task.id, 2), (job().id, 1)])
-    assert {key: (one.endpoint, one.revision, one.payload) for key, one in said.items()} == {
+    definitions = await query_store.definitions(TENANT, [(task.id, 1), (task.id, 2), (job().id, 1)])
+    assert {key: (one.endpoint, one.revision, one.payload) for key, one in definitions.items()} == {
         (task.id, 1): (HERE, 1, b"first"),
         (task.id, 2): (THERE, 2, b"second"),
     }
-    assert said[task.id, 1].name == "report"
-    assert (said[task.id, 1].pool, said[task.id, 1].handler, said[task.id, 1].state) == (POOL, HANDLER, JobState.ACTIVE)
+    first = definitions[task.id, 1]
+    assert first.name == "report"
+    assert (first.pool, first.handler, first.state) == (POOL, HANDLER, JobState.ACTIVE)
     assert await query_store.definitions(TenantId("other"), [(task.id, 1)]) == {}
 
 
-async def test_what_is_not_kept_any_more_is_read_as_it_is_now(crank: Crank, query_store: QueryStore) -> None:
+async def test_pruned_definition_is_replaced_by_the_present_one(crank: Crank, query_store: QueryStore) -> None:
     task = job(recurring(), payload=b"first")
     await crank.add(task)
     await run_all(crank)
     await crank.change(task, _replaced(recurring(), b"second"))
     while await crank.store.executions.prune(KEPT, crank.now_ms, 100):
         pass
-    said = await query_store.definitions(TENANT, [(task.id, 1)])
-    assert (said[task.id, 1].revision, said[task.id, 1].payload) == (2, b"second")
+    definitions = await query_store.definitions(TENANT, [(task.id, 1)])
+    assert (definitions[task.id, 1].revision, definitions[task.id, 1].payload) == (2, b"second")
 
 
 def _replaced(spec: JobSpec, payload: bytes) -> Any:
@@ -221,7 +222,7 @@ async def test_an_execution_that_ended_runs_again_as_it_was(crank: Crank) -> Non
     assert (dispatch.execution_id, dispatch.payload) == (new.id, b"first")
 
 
-async def test_what_runs_again_already_is_left_alone(crank: Crank) -> None:
+async def test_execution_that_runs_again_already_is_not_resent(crank: Crank) -> None:
     task = job(once())
     await crank.add(task)
     (first,) = await run_all(crank)
@@ -256,7 +257,7 @@ async def test_one_after_the_other_unless_overlap_is_allowed(
     assert [each.buffered for each in made] == waiting
 
 
-async def test_nothing_waits_for_what_has_run_again_already(crank: Crank) -> None:
+async def test_resend_does_not_wait_for_an_execution_that_was_resent_before(crank: Crank) -> None:
     task = job(recurring(overlap=Overlap.BUFFER_ALL))
     await crank.add(task)
     first, second = [await crank.look(each) for each in await run_for(crank, 2)]
@@ -290,7 +291,7 @@ async def test_a_call_in_order_waits_until_the_attempts_of_the_one_before_are_ov
     task = job(to_job_spec(wanted, NOW_MS))
     await crank.add(task)
     made: list[tuple[int, int]] = []
-    """(minute it is for, attempt), in the order of the calls."""
+    """(minute of the occurrence, attempt), in the order of the calls."""
     for _ in range(60):
         for dispatch in (await crank.fire()).dispatches:
             minute = (dispatch.nominal_ms - NOW_MS) // MINUTE

@@ -1,4 +1,4 @@
-"""How many executions a tenant, a pool, or a tenant in a pool may have handed out at once."""
+"""Caps on the number of executions that a tenant, a pool, or a tenant in a pool has dispatched at the same time."""
 
 import asyncio
 from collections import Counter
@@ -66,7 +66,7 @@ async def test_no_more_is_fired_than_the_cap_allows_and_the_rest_waits(crank: Cr
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SNOOZED, Outcome.HANDED_BACK])
-async def test_whatever_an_execution_comes_to_its_slot_is_free_again(crank: Crank, outcome: Outcome) -> None:
+async def test_slot_is_freed_by_every_outcome(crank: Crank, outcome: Outcome) -> None:
     await cap(crank, max_running=1)
     await one_shots(crank, 2)
     (first,) = (await crank.fire()).dispatches
@@ -135,7 +135,7 @@ async def test_schedules_and_retries_count_too(crank: Crank) -> None:
     assert len(await crank.due()) == 1
 
 
-async def test_what_is_made_up_for_is_made_up_for_as_there_is_room(crank: Crank) -> None:
+async def test_missed_occurrences_fire_as_slots_become_free(crank: Crank) -> None:
     await cap(crank, max_running=2)
     cron = job(every(1, catch_up=CatchUp(CatchUpPolicy.ALL, 3_600)))
     await crank.add(cron)
@@ -149,7 +149,7 @@ async def test_what_is_made_up_for_is_made_up_for_as_there_is_room(crank: Crank)
     assert states == ["SUCCEEDED"] * 10
 
 
-async def test_a_key_and_a_cap_hold_together(crank: Crank) -> None:
+async def test_key_and_cap_are_enforced_together(crank: Crank) -> None:
     await cap(crank, max_running=3)
     await one_shots(crank, 4, of=spec(concurrency=Concurrency("k", 2)))
     fired = await crank.fire()
@@ -163,7 +163,7 @@ async def test_a_key_and_a_cap_hold_together(crank: Crank) -> None:
     assert await slots(crank, (TENANT, of_key("k"))) == Slots(1, None)
 
 
-async def test_what_is_handed_out_counts_against_a_cap_that_is_set_later(crank: Crank) -> None:
+async def test_dispatched_executions_count_against_a_cap_that_is_set_later(crank: Crank) -> None:
     await one_shots(crank, 5)
     early = (await crank.fire()).dispatches
     await cap(crank, max_running=6)
@@ -179,17 +179,17 @@ async def test_what_is_handed_out_counts_against_a_cap_that_is_set_later(crank: 
 async def test_a_cap_that_is_lowered_or_taken_away_ends_nothing(crank: Crank) -> None:
     await cap(crank, max_running=4)
     await one_shots(crank, 6)
-    handed_out = (await crank.fire()).dispatches
+    dispatched = (await crank.fire()).dispatches
     await cap(crank, max_running=1)
     assert await slots(crank) == Slots(4, 1)
     assert (await crank.fire()).dispatches == ()
-    await crank.settle(report(handed_out[0]))
+    await crank.settle(report(dispatched[0]))
     assert (await crank.fire()).dispatches == ()
     await cap(crank)
     assert await slots(crank) == Slots(3, None)
     rest = (await crank.fire()).dispatches
     assert len(rest) == 2
-    await crank.settle(*map(report, (*handed_out[1:], *rest)))
+    await crank.settle(*map(report, (*dispatched[1:], *rest)))
     assert await slots(crank) is None
 
 
@@ -226,8 +226,8 @@ async def test_an_occurrence_that_has_an_execution_takes_no_slot(crank: Crank) -
     assert await slots(crank) == Slots(0, 2)
 
 
-class Lives:
-    """Jobs of two tenants in two pools, with caps on everything, and workers to whom anything may happen."""
+class RandomHistory:
+    """Random histories of jobs of two tenants in two pools, with caps on everything."""
 
     CAPS: ClassVar[dict[SlotKey, int]] = {
         (TENANT, OF_TENANT): 5,
@@ -239,7 +239,7 @@ class Lives:
     def __init__(self, crank: Crank, seed: int) -> None:
         self.crank = crank
         self.random = Random(seed)
-        self.handed_out: dict[str, Dispatch] = {}
+        self.dispatched: dict[str, Dispatch] = {}
         self.jobs: list[Job] = []
 
     async def begin(self) -> None:
@@ -254,12 +254,12 @@ class Lives:
         await crank.add(*new)
         self.jobs += new
         await self.check()
-        self.handed_out |= {d.execution_id: d for d in (await crank.fire()).dispatches}
+        self.dispatched |= {d.execution_id: d for d in (await crank.fire()).dispatches}
         await self.check()
         if random.random() < 0.1:
             await crank.store.firing.requeue_orphans(crank.now_ms, 3, crank.now_ms)
             await self.check()
-        chosen = [d for d in self.handed_out.values() if random.random() < 0.3]
+        chosen = [d for d in self.dispatched.values() if random.random() < 0.3]
         await crank.settle(*[self.anything(d, random.choice(list(Outcome))) for d in chosen])
         await self.check()
 
@@ -293,15 +293,15 @@ class Lives:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_happens_caps_hold_and_what_counts_is_counted(crank: Crank, seed: int) -> None:
-    lives = Lives(crank, seed)
-    await lives.begin()
+async def test_caps_and_counters_hold_in_random_histories(crank: Crank, seed: int) -> None:
+    history = RandomHistory(crank, seed)
+    await history.begin()
     for _ in range(25):
-        await lives.turn()
-    assert "SUCCEEDED" in {state for one in lives.jobs for state in await crank.states_of(one)}
+        await history.turn()
+    assert "SUCCEEDED" in {state for one in history.jobs for state in await crank.states_of(one)}
 
 
-async def test_those_who_fire_side_by_side_share_what_is_free(crank: Crank) -> None:
+async def test_concurrent_fires_share_the_free_slots(crank: Crank) -> None:
     await cap(crank, max_running=7)
     await one_shots(crank, 20)
     crons = [job(every(60)) for _ in range(10)]

@@ -44,14 +44,14 @@ async def health(endpoints: Endpoints, whom: EndpointKey = THERE) -> EndpointHea
     return found.health
 
 
-async def test_nothing_is_known_of_an_endpoint_that_was_never_called(endpoints: Endpoints) -> None:
+async def test_endpoint_that_was_never_called_has_no_row(endpoints: Endpoints) -> None:
     assert await endpoints.find(THERE) is None
     assert await endpoints.limits_of([THERE]) == {}
     assert await endpoints.limits_of([]) == {}
     assert not await endpoints.enable(THERE, NOW_MS, audit())
 
 
-async def test_what_is_set_replaces_what_was(endpoints: Endpoints, settings_store: SettingsStore) -> None:
+async def test_put_replaces_the_settings(endpoints: Endpoints, settings_store: SettingsStore) -> None:
     await endpoints.put(THERE, EndpointSettings(max_concurrency=3), NOW_MS, audit("endpoint.put"))
     settings = EndpointSettings(rate_per_sec=2.5, burst=4, disable_after_days=0.5)
     row = await endpoints.put(THERE, settings, NOW_MS + 1, audit("endpoint.put"))
@@ -60,7 +60,7 @@ async def test_what_is_set_replaces_what_was(endpoints: Endpoints, settings_stor
     assert len(await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=9)) == 2
 
 
-async def test_limits_are_those_of_endpoints_that_have_some(endpoints: Endpoints) -> None:
+async def test_limits_are_listed_for_endpoints_that_have_limits(endpoints: Endpoints) -> None:
     await endpoints.put(THERE, EndpointSettings(max_concurrency=3), NOW_MS, audit())
     await endpoints.put(ELSEWHERE, EndpointSettings(disable_after_days=0), NOW_MS, audit())
     limits = await endpoints.limits_of([THERE, ELSEWHERE, OF_OTHERS])
@@ -123,7 +123,7 @@ async def test_after_a_long_silence_failures_begin_anew(endpoints: Endpoints) ->
         (EndpointSettings(disable_after_days=0.5), LEAST_FAILURES, 0.4, False),
     ],
 )
-async def test_what_has_failed_for_longer_than_it_may_is_hopeless(
+async def test_endpoint_that_fails_for_longer_than_allowed_is_listed_for_disabling(
     endpoints: Endpoints, settings: EndpointSettings | None, failures: int, days: float, expected: bool
 ) -> None:
     if settings:
@@ -133,9 +133,7 @@ async def test_what_has_failed_for_longer_than_it_may_is_hopeless(
     assert bool(await endpoints.failing_too_long(now_ms, 9)) is expected
 
 
-async def test_somebody_has_to_hear_of_an_endpoint_that_was_disabled(
-    endpoints: Endpoints, executions: Executions
-) -> None:
+async def test_disabled_endpoint_is_an_incident(endpoints: Endpoints, executions: Executions) -> None:
     assert await endpoints.disable(THERE, "has failed for days", NOW_MS, audit())
     assert not await endpoints.disable(THERE, "twice", NOW_MS + 1, audit())
     found = await health(endpoints)
@@ -149,7 +147,7 @@ async def test_somebody_has_to_hear_of_an_endpoint_that_was_disabled(
     assert incident.message == "https://a.example:443 has failed for days"
 
 
-async def test_what_has_recovered_in_the_meantime_is_not_disabled(endpoints: Endpoints, executions: Executions) -> None:
+async def test_endpoint_that_recovered_meanwhile_is_not_disabled(endpoints: Endpoints, executions: Executions) -> None:
     await fail(endpoints, NOW_MS, 9)
     await endpoints.note_calls([THERE], {}, NOW_MS + 1)
     assert not await endpoints.disable(THERE, "has failed", NOW_MS + 2, audit(), failing_since_ms=NOW_MS)
@@ -159,7 +157,7 @@ async def test_what_has_recovered_in_the_meantime_is_not_disabled(endpoints: End
     assert await endpoints.disable(THERE, "has failed", NOW_MS + 4, audit(), failing_since_ms=NOW_MS + 3)
 
 
-async def test_whoever_is_enabled_begins_anew(endpoints: Endpoints) -> None:
+async def test_enabled_endpoint_starts_without_failures(endpoints: Endpoints) -> None:
     await fail(endpoints, NOW_MS, 9)
     await endpoints.disable(THERE, "has failed", NOW_MS + 1, audit())
     assert await endpoints.failing_too_long(NOW_MS + 90 * DAY_MS, 9) == []
@@ -169,7 +167,7 @@ async def test_whoever_is_enabled_begins_anew(endpoints: Endpoints) -> None:
     assert (found.status, found.failures, found.disabled_why) == (Condition.HEALTHY, 0, None)
 
 
-async def test_what_was_done_is_unsettled_until_somebody_says_that_all_know_it(endpoints: Endpoints) -> None:
+async def test_change_of_an_endpoint_is_unsettled_until_it_is_marked_settled(endpoints: Endpoints) -> None:
     await endpoints.disable(THERE, "has failed", NOW_MS, audit())
     await endpoints.disable(ELSEWHERE, "has failed", NOW_MS + 1, audit())
     assert [(row.key, since) for row, since in await endpoints.unsettled(9)] == [
@@ -203,7 +201,7 @@ async def test_tasks_of_an_endpoint_that_go_on_are_to_be_halted(endpoints: Endpo
     assert await endpoints.tasks_to_halt(THERE, mine[0].id, 9) == [mine[1].id]
 
 
-async def test_only_what_was_halted_for_a_reason_is_resumed_for_it(endpoints: Endpoints, crank: Crank) -> None:
+async def test_only_tasks_halted_for_a_reason_are_resumed_for_it(endpoints: Endpoints, crank: Crank) -> None:
     mine, gone, paused = calling(), calling(), calling()
     await crank.add(mine, gone, paused)
     await crank.change(mine, halted(mine, "endpoint disabled: it failed"))
@@ -214,10 +212,10 @@ async def test_only_what_was_halted_for_a_reason_is_resumed_for_it(endpoints: En
     assert await endpoints.tasks_to_resume(ELSEWHERE, "endpoint disabled: ", None, 9) == []
 
 
-async def test_endpoints_that_nobody_calls_are_forgotten_unless_something_is_set(endpoints: Endpoints) -> None:
+async def test_unused_endpoints_are_pruned_unless_they_have_settings(endpoints: Endpoints) -> None:
     await endpoints.note_calls([THERE, OF_OTHERS], {}, NOW_MS)
     await endpoints.put(ELSEWHERE, EndpointSettings(), NOW_MS, audit())
-    await endpoints.disable(OF_OTHERS, "as was wished", NOW_MS, audit())
+    await endpoints.disable(OF_OTHERS, "as requested", NOW_MS, audit())
     assert await endpoints.forget(NOW_MS - 1, 9) == 0
     assert await endpoints.forget(NOW_MS, 9) == 1
     assert await endpoints.find(THERE) is None

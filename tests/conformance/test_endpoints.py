@@ -78,7 +78,7 @@ async def test_an_id_is_used_once(endpoints: Endpoints) -> None:
     assert await endpoints.add_secret(secret("x", tenant=OTHER), NOW_MS, None)
 
 
-async def test_what_has_ended_signs_nothing(endpoints: Endpoints) -> None:
+async def test_ended_secret_signs_nothing(endpoints: Endpoints) -> None:
     await endpoints.add_secret(secret("x"), NOW_MS, None)
     entry = audit("secret.end", NOW_MS + 5)
     assert await endpoints.end_secret(OTHER, "x", NOW_MS + 5, entry) is None
@@ -88,7 +88,7 @@ async def test_what_has_ended_signs_nothing(endpoints: Endpoints) -> None:
     assert await sealed(endpoints, now_ms=NOW_MS + 5) == []
 
 
-async def test_those_that_ended_long_ago_are_forgotten(endpoints: Endpoints) -> None:
+async def test_secrets_that_ended_long_ago_are_pruned(endpoints: Endpoints) -> None:
     await endpoints.add_secret(secret("old"), NOW_MS, None)
     await endpoints.end_secret(TENANT, "old", NOW_MS + 1, audit("secret.end", NOW_MS + 1))
     await endpoints.add_secret(secret("new", at_ms=NOW_MS + 40 * 24 * HOUR), 0, None)
@@ -101,10 +101,10 @@ async def test_the_answer_is_kept_with_the_secret(endpoints: Endpoints, jobs: Jo
     assert await jobs.find_receipt(TENANT, "key") == receipt
 
 
-# Accounts
+# Attempt records
 
 
-async def test_what_is_kept_of_attempts_comes_in_their_order_and_once(crank: Crank, executions: Executions) -> None:
+async def test_attempt_records_are_listed_once_and_in_order(crank: Crank, executions: Executions) -> None:
     await crank.add(job(every()))
     dispatch = await crank.fire_one()
     second = report(dispatch, Outcome.SUCCEEDED, started_ms=NOW_MS + 9, details=b"fine", attempt=2)

@@ -22,7 +22,7 @@ from noonday.ports.jobs import Jobs
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
 from noonday.ports.workload import Workload
-from tests.support.crank import GENERATION, Crank, is_path, moves_of
+from tests.support.crank import GENERATION, Crank, is_path, states_through
 from tests.support.factories import (
     DAY,
     HANDLER,
@@ -50,7 +50,7 @@ PLAIN = spec(retry_policy=AT_ONCE)
 WATCHED = spec(retry_policy=AT_ONCE, overlap=Overlap.BUFFER_ALL)
 KEYED = spec(retry_policy=AT_ONCE, concurrency=Concurrency("db", 1))
 each_kind = pytest.mark.parametrize("kind", [PLAIN, WATCHED, KEYED], ids=["plain", "overlap", "key"])
-"""A driver may settle what nobody waits on in another way than the rest."""
+"""A driver may settle simple executions in another way than those that others wait for."""
 
 
 async def fired(crank: Crank, of: JobSpec = PLAIN) -> Dispatch:
@@ -58,11 +58,11 @@ async def fired(crank: Crank, of: JobSpec = PLAIN) -> Dispatch:
     return await crank.fire_one()
 
 
-async def test_a_store_knows_no_place_before_somebody_recorded(executions: Executions) -> None:
+async def test_store_has_no_checkpoint_before_the_first_batch(executions: Executions) -> None:
     assert await executions.find_checkpoint(0) is None
 
 
-async def test_the_place_moves_with_the_batch(crank: Crank, executions: Executions) -> None:
+async def test_checkpoint_moves_with_the_batch(crank: Crank, executions: Executions) -> None:
     dispatch = await fired(crank)
     first, second = Checkpoint(0, "a", 10, NOW_MS), Checkpoint(0, "a", 11, NOW_MS + 5)
     await executions.settle([], [], was=None, now=first, now_ms=NOW_MS)
@@ -77,7 +77,7 @@ async def test_the_place_moves_with_the_batch(crank: Crank, executions: Executio
     [None, Checkpoint(0, "a", 9, 0), Checkpoint(0, "b", 10, 0), Checkpoint(1, "a", 10, 0)],
     ids=["never recorded", "another offset", "another generation", "another partition"],
 )
-async def test_a_recorder_that_is_not_at_its_place_changes_nothing(
+async def test_recorder_with_a_stale_checkpoint_changes_nothing(
     crank: Crank, executions: Executions, workload: Workload, was: Checkpoint | None
 ) -> None:
     dispatch = await fired(crank)
@@ -106,7 +106,7 @@ async def test_a_batch_cannot_be_applied_twice(crank: Crank) -> None:
     assert await crank.look(dispatch) == before
 
 
-# The fence
+# Fencing
 
 
 @each_kind
@@ -135,7 +135,7 @@ async def test_a_report_of_another_worker_is_refused(crank: Crank, kind: JobSpec
 
 
 @each_kind
-async def test_of_two_workers_in_one_batch_only_one_is_believed(crank: Crank, kind: JobSpec) -> None:
+async def test_conflicting_reports_in_one_batch_settle_once(crank: Crank, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
     start, end = report(dispatch, Outcome.STARTED), report(dispatch, worker_id=OTHER)
     settled = await crank.settle(start, end)
@@ -145,7 +145,7 @@ async def test_of_two_workers_in_one_batch_only_one_is_believed(crank: Crank, ki
 
 
 @each_kind
-async def test_a_report_about_what_waits_on_the_timeline_is_refused(crank: Crank, kind: JobSpec) -> None:
+async def test_report_about_an_execution_on_the_timeline_is_refused(crank: Crank, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
     early = report(dispatch, dispatch=2)
@@ -166,7 +166,7 @@ async def test_nothing_follows_an_end(crank: Crank, kind: JobSpec, end: Outcome)
     assert await crank.look(dispatch) == before
 
 
-async def test_a_report_about_an_execution_nobody_knows_is_refused(crank: Crank) -> None:
+async def test_report_about_an_unknown_execution_is_refused(crank: Crank) -> None:
     dispatch = await fired(crank)
     unknown = report(dispatch, Outcome.FAILED, execution_id=execution_id(dispatch.job_id, NOW_MS + 1))
     known = report(dispatch)
@@ -182,7 +182,7 @@ async def test_the_same_report_twice_in_a_batch_counts_once(crank: Crank, kind: 
     assert (settled.refused, settled.by_state) == ((failed,), {})
     found = await crank.look(dispatch)
     assert (found.attempt, found.dispatch) == (2, 2)
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.FAILED, State.PENDING]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.FAILED, State.PENDING]
 
 
 @each_kind
@@ -190,7 +190,7 @@ async def test_a_success_twice_in_a_batch_counts_once(crank: Crank, kind: JobSpe
     dispatch = await fired(crank, kind)
     settled = await crank.settle(report(dispatch), report(dispatch))
     assert settled.by_state == {"SUCCEEDED": 1}
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 # Ends
@@ -205,7 +205,7 @@ async def test_a_success_is_kept_with_its_result(crank: Crank, kind: JobSpec) ->
     assert (found.state, found.attempt, found.dispatch) == (State.SUCCEEDED, 1, 1)
     assert (found.worker_id, found.started_ms, found.finished_ms) == (WORKER, NOW_MS, NOW_MS + SECOND)
     assert (found.result, found.progress, found.failure) == (b"42", b"all", None)
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
     assert await crank.timeline() == []
 
 
@@ -220,7 +220,7 @@ async def test_a_start_is_followed_by_its_end(crank: Crank, kind: JobSpec) -> No
     await crank.settle(report(dispatch))
     ended = await crank.look(dispatch)
     assert (ended.state, ended.started_ms, ended.finished_ms) == (State.SUCCEEDED, NOW_MS, NOW_MS + SECOND)
-    assert moves_of(ended) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(ended) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 @pytest.mark.also_threaded
@@ -229,7 +229,7 @@ async def test_a_start_and_its_end_may_come_in_one_batch(crank: Crank, kind: Job
     dispatch = await fired(crank, kind)
     settled = await crank.settle(report(dispatch, Outcome.STARTED), report(dispatch))
     assert (settled.by_state, settled.refused) == ({"SUCCEEDED": 1}, ())
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 async def test_a_second_start_of_the_same_run_is_refused(crank: Crank) -> None:
@@ -293,13 +293,13 @@ async def test_an_execution_that_used_up_its_attempts_is_dead(
     assert (settled.by_state, settled.entries) == ({"DEAD": 1}, ())
     dead = await crank.look(dispatch)
     assert (dead.state, dead.attempt, dead.dispatch) == (State.DEAD, 3, 3)
-    assert is_path(moves_of(dead))
-    assert moves_of(dead).count(State.RUNNING) == 3
+    assert is_path(states_through(dead))
+    assert states_through(dead).count(State.RUNNING) == 3
     assert await query_store.find_dead(TENANT, dead.id) == (crank.now_ms, False, None)
     assert await crank.timeline() == []
 
 
-async def test_a_failure_that_says_so_is_not_retried(crank: Crank) -> None:
+async def test_failure_that_is_not_retryable_is_not_retried(crank: Crank) -> None:
     dispatch = await fired(crank)
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure(retryable=False)))
     found = await crank.look(dispatch)
@@ -310,7 +310,7 @@ async def test_a_failure_that_says_so_is_not_retried(crank: Crank) -> None:
 @pytest.mark.parametrize(
     ("outcome", "wait_ms"), [(Outcome.SNOOZED, 7 * SECOND), (Outcome.INTERRUPTED, 0), (Outcome.HANDED_BACK, None)]
 )
-async def test_what_comes_back_without_a_failure_costs_no_attempt(
+async def test_return_without_a_failure_costs_no_attempt(
     crank: Crank, kind: JobSpec, outcome: Outcome, wait_ms: int | None
 ) -> None:
     dispatch = await fired(crank, kind)
@@ -324,7 +324,7 @@ async def test_what_comes_back_without_a_failure_costs_no_attempt(
 
 
 async def come_back_often(crank: Crank, times: int, outcome: Outcome = Outcome.SNOOZED) -> Dispatch:
-    """A dispatch of an execution that came back so many times, each a second after it was handed out."""
+    """Return a dispatch of an execution that was returned so many times, each a second after its dispatch."""
     dispatch = await fired(crank)
     for _ in range(times):
         back = report(dispatch, outcome, ended_ms=crank.now_ms + SECOND, snooze_ms=SECOND)
@@ -338,11 +338,14 @@ async def come_back_often(crank: Crank, times: int, outcome: Outcome = Outcome.S
 async def test_transitions_of_one_that_comes_back_very_often_are_bounded(
     crank: Crank, outcome: Outcome, reported: bool
 ) -> None:
-    """The first ones are kept, and its end; together they are a legal path, whether or not its start was reported."""
+    """The first transitions and the last ones are kept.
+
+    Together they are a legal path, whether or not the start was reported.
+    """
     dispatch = await come_back_often(crank, KEPT_DISPATCHES + 20)
     found = await crank.look(dispatch)
     assert found.dispatch == KEPT_DISPATCHES + 21
-    assert moves_of(found) == [State.PENDING, *[State.RUNNING, State.PENDING] * KEPT_DISPATCHES]
+    assert states_through(found) == [State.PENDING, *[State.RUNNING, State.PENDING] * KEPT_DISPATCHES]
     if reported:
         await crank.settle(report(dispatch, Outcome.STARTED, ended_ms=crank.now_ms))
         assert (await crank.look(dispatch)).state is State.RUNNING
@@ -354,12 +357,12 @@ async def test_transitions_of_one_that_comes_back_very_often_are_bounded(
         Outcome.CANCELLED: [State.CANCELLED],
         Outcome.FAILED: [State.FAILED, State.DEAD],
     }
-    assert moves_of(ended)[2 * KEPT_DISPATCHES + 1 :] == [State.RUNNING, *ends[outcome]]
-    assert is_path(moves_of(ended))
+    assert states_through(ended)[2 * KEPT_DISPATCHES + 1 :] == [State.RUNNING, *ends[outcome]]
+    assert is_path(states_through(ended))
     assert (await crank.settle(report(dispatch, outcome, failure=error))).by_state == {}
 
 
-async def test_one_that_no_worker_has_a_handler_for_waits_longer_each_time(crank: Crank) -> None:
+async def test_execution_without_a_handler_waits_longer_each_time(crank: Crank) -> None:
     dispatch = await fired(crank)
     waits = []
     for _ in range(9):
@@ -374,20 +377,20 @@ async def test_one_that_no_worker_has_a_handler_for_waits_longer_each_time(crank
 async def test_an_interruption_before_the_start_is_no_run(crank: Crank) -> None:
     dispatch = await fired(crank)
     await crank.settle(report(dispatch, Outcome.INTERRUPTED, started_ms=0))
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.PENDING]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.PENDING]
 
 
-async def test_what_was_too_late_at_the_worker_expires(crank: Crank) -> None:
+async def test_execution_that_is_too_late_at_the_worker_expires(crank: Crank) -> None:
     dispatch = await fired(crank)
     settled = await crank.settle(report(dispatch, Outcome.EXPIRED))
     assert settled.by_state == {"EXPIRED": 1}
     found = await crank.look(dispatch)
-    assert moves_of(found) == [State.PENDING, State.EXPIRED]
+    assert states_through(found) == [State.PENDING, State.EXPIRED]
     assert (found.started_ms, found.finished_ms) == (None, NOW_MS + SECOND)
 
 
 @each_kind
-async def test_a_success_after_a_failure_says_when_its_own_attempt_began(crank: Crank, kind: JobSpec) -> None:
+async def test_success_after_a_failure_has_the_start_of_its_own_attempt(crank: Crank, kind: JobSpec) -> None:
     dispatch = await fired(crank, kind)
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     again = await crank.fire_one(at_ms=NOW_MS + HOUR)
@@ -426,12 +429,12 @@ async def test_any_bytes_of_a_result_are_kept(crank: Crank, ciphertext: bytes) -
     assert (found.result, found.progress) == (ciphertext, ciphertext)
 
 
-# Who says how often
+# Retry policies
 
 
-async def wait_after_failure(crank: Crank, said: JobSpec) -> int:
-    """How long a failed execution waits for its second attempt; -1 if there is none."""
-    dispatch = await fired(crank, said)
+async def wait_after_failure(crank: Crank, wanted: JobSpec) -> int:
+    """Return how many ms a failed execution waits for its second attempt; -1 if there is none."""
+    dispatch = await fired(crank, wanted)
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     found = await crank.look(dispatch)
     return -1 if found.waits_until_ms is None else found.waits_until_ms - crank.now_ms
@@ -441,11 +444,13 @@ NO_RETRY = RetryPolicy(max_attempts=1)
 NO_WAIT = RetryPolicy(backoff=Backoff.FIXED, initial_delay_ms=0)
 
 
-async def test_without_a_word_the_default_policy_holds(crank: Crank) -> None:
+async def test_default_retry_policy_applies_without_any_other(crank: Crank) -> None:
     assert 0 < await wait_after_failure(crank, spec()) <= 30 * SECOND
 
 
-async def test_the_pool_decides_when_nobody_else_does(crank: Crank, settings_store: SettingsStore) -> None:
+async def test_retry_policy_of_the_pool_applies_without_a_nearer_one(
+    crank: Crank, settings_store: SettingsStore
+) -> None:
     await settings_store.put_pool(POOL, PoolSettings(retry_policy=NO_RETRY), audit())
     assert await wait_after_failure(crank, spec()) == -1
 
@@ -461,7 +466,7 @@ async def test_the_job_beats_the_handler(crank: Crank) -> None:
     assert await wait_after_failure(crank, spec(retry_policy=NO_RETRY)) == -1
 
 
-async def test_the_job_is_heard_as_it_was_when_it_fired(crank: Crank) -> None:
+async def test_execution_keeps_the_retry_policy_of_its_fire(crank: Crank) -> None:
     one = job(spec(retry_policy=NO_RETRY))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -470,10 +475,10 @@ async def test_the_job_is_heard_as_it_was_when_it_fired(crank: Crank) -> None:
     assert (await crank.look(dispatch)).state is State.DEAD
 
 
-# Wishes
+# Revocations
 
 
-async def wished(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edit: object) -> None:
+async def revoked(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edit: object) -> None:
     changed = msgspec.structs.replace(one, **edit) if edit else None
     await crank.change(one, Change(job=changed, cancel=((dispatch.execution_id, reason),)))
 
@@ -483,25 +488,23 @@ async def wished(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edit
     "outcome",
     [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.SNOOZED, Outcome.INTERRUPTED, Outcome.HANDED_BACK, Outcome.REVOKED],
 )
-async def test_what_was_asked_to_be_cancelled_gets_no_other_attempt(
-    crank: Crank, kind: JobSpec, outcome: Outcome
-) -> None:
+async def test_revoked_execution_gets_no_further_attempt(crank: Crank, kind: JobSpec, outcome: Outcome) -> None:
     one = job(kind)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     settled = await crank.settle(report(dispatch, outcome, failure=failure()))
     assert (settled.by_state, settled.entries) == ({"CANCELLED": 1}, ())
     found = await crank.look(dispatch)
     assert (found.state, found.revocation) == (State.CANCELLED, "cancelled by ann")
-    assert is_path(moves_of(found))
+    assert is_path(states_through(found))
 
 
-async def test_the_true_outcome_of_what_could_not_be_cancelled_any_more_is_kept(crank: Crank) -> None:
+async def test_outcome_of_a_run_that_could_not_be_cancelled_is_kept(crank: Crank) -> None:
     one = job(PLAIN)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     await crank.settle(report(dispatch))
     assert (await crank.look(dispatch)).state is State.SUCCEEDED
 
@@ -511,7 +514,7 @@ async def test_an_edited_occurrence_that_did_not_start_goes_on_under_the_new_def
     await crank.add(one)
     dispatch = await crank.fire_one()
     moved = every(target=Target("mail", "send"))
-    await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new", spec=moved)
+    await revoked(crank, one, dispatch, "EDITED", revision=2, payload=b"new", spec=moved)
     (entry,) = (await crank.settle(report(dispatch, Outcome.REVOKED, ended_ms=NOW_MS))).entries
     assert (entry.key, entry.number, entry.due_ms, entry.pool) == (dispatch.execution_id, 2, NOW_MS, "mail")
     again = await crank.fire_one()
@@ -520,12 +523,12 @@ async def test_an_edited_occurrence_that_did_not_start_goes_on_under_the_new_def
     assert (await crank.look(again)).revocation is None
 
 
-async def test_an_edited_occurrence_is_not_handed_out_before_its_instant(crank: Crank) -> None:
+async def test_edited_occurrence_is_not_dispatched_before_its_instant(crank: Crank) -> None:
     one = job(every())
     crank.now_ms = NOW_MS - 200
     await crank.add(one)
     (dispatch,) = (await crank.fire(await crank.timeline())).dispatches
-    await wished(crank, one, dispatch, "EDITED", revision=2)
+    await revoked(crank, one, dispatch, "EDITED", revision=2)
     (entry,) = (await crank.settle(report(dispatch, Outcome.REVOKED, ended_ms=NOW_MS - 100))).entries
     assert entry.due_ms == NOW_MS
 
@@ -534,20 +537,20 @@ async def test_an_edited_occurrence_that_the_new_plan_does_not_have_is_cancelled
     one = job(every(60))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "EDITED", revision=2, spec=every(60, phase_sec=7))
+    await revoked(crank, one, dispatch, "EDITED", revision=2, spec=every(60, phase_sec=7))
     settled = await crank.settle(report(dispatch, Outcome.REVOKED))
     assert (settled.by_state, settled.entries) == ({"CANCELLED": 1}, ())
-    assert moves_of(await crank.look(dispatch)) == [State.PENDING, State.CANCELLED]
+    assert states_through(await crank.look(dispatch)) == [State.PENDING, State.CANCELLED]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.HANDED_BACK, Outcome.INTERRUPTED])
-async def test_what_comes_back_unstarted_during_an_edit_goes_on_under_the_new_definition(
+async def test_execution_that_returns_unstarted_during_an_edit_runs_under_the_new_definition(
     crank: Crank, outcome: Outcome
 ) -> None:
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
+    await revoked(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
     await crank.settle(report(dispatch, outcome, started_ms=0, ended_ms=NOW_MS))
     again = await crank.fire_one(at_ms=NOW_MS + 10 * SECOND)
     assert (again.number, again.revision, again.payload) == (2, 2, b"new")
@@ -555,11 +558,11 @@ async def test_what_comes_back_unstarted_during_an_edit_goes_on_under_the_new_de
 
 @each_kind
 @pytest.mark.parametrize("reason", ["EDITED", "PAUSED"])
-async def test_an_edit_or_a_pause_never_changes_what_has_started(crank: Crank, kind: JobSpec, reason: str) -> None:
+async def test_edit_or_pause_never_changes_a_started_run(crank: Crank, kind: JobSpec, reason: str) -> None:
     one = job(kind)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, reason, revision=2, payload=b"new")
+    await revoked(crank, one, dispatch, reason, revision=2, payload=b"new")
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
     found = await crank.look(dispatch)
     assert (found.state, found.attempt, found.revocation) == (State.PENDING, 2, None)
@@ -567,11 +570,11 @@ async def test_an_edit_or_a_pause_never_changes_what_has_started(crank: Crank, k
     assert (again.attempt, again.revision, again.payload) == (2, 1, b"ciphertext")
 
 
-async def test_a_paused_one_shot_that_did_not_start_is_held_until_it_is_released(crank: Crank) -> None:
+async def test_paused_one_shot_that_did_not_start_is_suspended_until_it_is_released(crank: Crank) -> None:
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     settled = await crank.settle(report(dispatch, Outcome.REVOKED))
     assert settled.entries == ()
     assert await crank.timeline() == []
@@ -583,11 +586,11 @@ async def test_a_paused_one_shot_that_did_not_start_is_held_until_it_is_released
 
 
 @pytest.mark.parametrize("marked", ["before it was known to run", "while it was known to run"])
-async def test_the_retry_of_a_run_of_a_paused_job_is_held(crank: Crank, marked: str) -> None:
+async def test_retry_of_a_paused_job_is_suspended(crank: Crank, marked: str) -> None:
     one = job(every(retry_policy=RetryPolicy(max_attempts=3, backoff=Backoff.FIXED, initial_delay_ms=HOUR)))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    pause = wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    pause = revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     start = crank.settle(report(dispatch, Outcome.STARTED))
     for step in (pause, start) if marked.startswith("before") else (start, pause):
         await step
@@ -599,7 +602,7 @@ async def test_the_retry_of_a_run_of_a_paused_job_is_held(crank: Crank, marked: 
     assert NOW_MS <= (held.suspended_until_ms or 0) <= NOW_MS + SECOND + HOUR
 
 
-async def test_what_waits_on_the_timeline_can_be_held_and_released(crank: Crank) -> None:
+async def test_execution_on_the_timeline_can_be_suspended_and_released(crank: Crank) -> None:
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -614,9 +617,9 @@ async def test_what_waits_on_the_timeline_can_be_held_and_released(crank: Crank)
     assert (await crank.fire_one(at_ms=waiting.due_ms)).number == 2
 
 
-async def test_the_turn_of_one_that_waited_for_another_comes_and_is_held_while_the_job_is_paused(crank: Crank) -> None:
+async def test_buffered_execution_is_suspended_while_its_job_is_paused(crank: Crank) -> None:
     one, dispatch = await buffered(crank)
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     settled = await crank.settle(report(dispatch, Outcome.SUCCEEDED))
     assert settled.entries == ()
     after = (await crank.change(one, Change())).after
@@ -650,7 +653,7 @@ async def test_a_run_that_an_edit_took_back_is_in_the_budget_again(crank: Crank)
     assert await crank.timeline() == []
 
 
-async def test_a_run_that_was_taken_back_adds_to_those_that_are_left(crank: Crank) -> None:
+async def test_returned_run_adds_to_the_runs_that_are_left(crank: Crank) -> None:
     one = job(every(max_runs=3))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -661,7 +664,7 @@ async def test_a_run_that_was_taken_back_adds_to_those_that_are_left(crank: Cran
     await crank.settle(report(dispatch, Outcome.REVOKED))
     assert await crank.fire_row(one) == Fire(NOW_MS + 30 * SECOND, NOW_MS + 30 * SECOND, 3)
     crank.now_ms = NOW_MS + 30 * SECOND
-    # A plan that was made by what was left before is not carried out: it would forget the run that came back.
+    # A plan made from the former number of runs is not carried out: it would lose the run that came back.
     stale = await crank.store.firing.fire(crank.owner, planned, crank.now_ms)
     assert (stale.dispatches, stale.entries) == ((), (entry,))
     await crank.fire_one()
@@ -673,7 +676,7 @@ async def test_a_run_that_was_cancelled_is_used_up(crank: Crank, ended: str) -> 
     one = job(every(max_runs=2))
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, ended)
+    await revoked(crank, one, dispatch, ended)
     await crank.settle(report(dispatch, Outcome.REVOKED))
     row = await crank.fire_row(one)
     assert row is not None
@@ -697,7 +700,7 @@ async def test_a_paused_occurrence_of_a_schedule_is_given_up(crank: Crank) -> No
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     await crank.settle(report(dispatch, Outcome.REVOKED))
     found = await crank.look(dispatch)
     assert (found.state, found.revocation) == (State.CANCELLED, "PAUSED")
@@ -707,46 +710,46 @@ async def test_a_pause_that_was_taken_back_in_time_costs_nothing(crank: Crank) -
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
+    await revoked(crank, one, dispatch, "PAUSED", state=JobState.PAUSED)
     await crank.change(one, Change(job=one))
     await crank.settle(report(dispatch, Outcome.REVOKED))
     assert (await crank.fire_one()).execution_id == dispatch.execution_id
 
 
-async def test_wishes_name_what_is_handed_out_or_running_and_asked_to_end(crank: Crank, executions: Executions) -> None:
+async def test_revocations_name_dispatched_and_running_executions(crank: Crank, executions: Executions) -> None:
     jobs = [job(spec(retry_policy=AT_ONCE)) for _ in range(4)]
     await crank.add(*jobs)
     running, waiting, ended, _ = (await crank.fire()).dispatches
     await crank.settle(report(running, Outcome.STARTED))
     for asked in (running, waiting, ended):
         owner = next(one for one in jobs if one.id == asked.job_id)
-        await wished(crank, owner, asked, f"wish {asked.job_id}")
+        await revoked(crank, owner, asked, f"reason {asked.job_id}")
     await crank.settle(report(ended))
     later_ms = NOW_MS + HOUR
     assert sorted(await executions.revocations(POOL, later_ms)) == sorted(
-        (asked.execution_id, 1, f"wish {asked.job_id}") for asked in (running, waiting)
+        (asked.execution_id, 1, f"reason {asked.job_id}") for asked in (running, waiting)
     )
     assert await executions.revocations("mail", 0) == []
 
 
-async def test_wishes_name_what_ended_a_moment_ago_as_well(crank: Crank, executions: Executions) -> None:
-    """A second delivery of it may still be on its way."""
+async def test_revocations_name_executions_that_ended_a_moment_ago(crank: Crank, executions: Executions) -> None:
+    """A second delivery of it may still be in flight."""
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "wish")
+    await revoked(crank, one, dispatch, "reason")
     crank.now_ms = NOW_MS + MINUTE
     await crank.settle(report(dispatch, Outcome.CANCELLED, ended_ms=NOW_MS + MINUTE))
-    named = [(dispatch.execution_id, 1, "wish")]
+    named = [(dispatch.execution_id, 1, "reason")]
     assert await executions.revocations(POOL, NOW_MS + MINUTE - 1) == named
     assert await executions.revocations(POOL, NOW_MS + MINUTE) == []
 
 
-# Overlap: whoever closes the last open one
+# Overlap: release by the settlement that closes the last open execution
 
 
 async def buffered(crank: Crank) -> tuple[Job, Dispatch]:
-    """A job with one execution handed out and one that waits for it."""
+    """A job with one dispatched execution and one that waits for it."""
     one = job(every(overlap=Overlap.BUFFER_ONE, retry_policy=NO_RETRY, end_at=instant(NOW_MS + MINUTE)))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -757,7 +760,7 @@ async def buffered(crank: Crank) -> tuple[Job, Dispatch]:
 @pytest.mark.parametrize(
     "outcome", [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED, Outcome.EXPIRED]
 )
-async def test_the_buffered_one_is_placed_when_the_last_open_one_is_closed(crank: Crank, outcome: Outcome) -> None:
+async def test_buffered_execution_is_released_when_the_last_open_one_closes(crank: Crank, outcome: Outcome) -> None:
     one, dispatch = await buffered(crank)
     settled = await crank.settle(report(dispatch, outcome, failure=failure()))
     waiting = execution_id(one.id, NOW_MS + MINUTE)
@@ -781,7 +784,7 @@ async def test_a_lost_worker_lets_the_buffered_one_start(crank: Crank, execution
     assert [e.key for e in settled.entries] == [execution_id(one.id, NOW_MS + MINUTE)]
 
 
-async def test_a_cancel_of_what_nobody_holds_lets_the_buffered_one_start(crank: Crank) -> None:
+async def test_cancel_of_an_execution_without_a_worker_releases_the_buffered_one(crank: Crank) -> None:
     one, dispatch = await buffered(crank)
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
     applied = await crank.change(one, Change(cancel=((dispatch.execution_id, "cancelled by ann"),)))
@@ -800,7 +803,7 @@ async def test_cancelling_the_buffered_one_lets_nothing_else_start(crank: Crank)
 # Workers
 
 
-async def test_a_worker_that_says_hello_is_known_with_its_pools_and_handlers(
+async def test_hello_registers_a_worker_with_its_pools_and_handlers(
     crank: Crank, settings_store: SettingsStore, workload: Workload
 ) -> None:
     info = HandlerInfo("mail", "send", {"type": "object"}, RetryPolicy(max_attempts=2), 30, "Sends mail.")
@@ -813,7 +816,7 @@ async def test_a_worker_that_says_hello_is_known_with_its_pools_and_handlers(
     assert await settings_store.find_handler("mail", "send") == info
 
 
-async def test_a_beat_is_a_sign_of_life_and_a_bye_the_last_one(crank: Crank, workload: Workload) -> None:
+async def test_heartbeat_shows_a_live_worker_and_a_bye_ends_it(crank: Crank, workload: Workload) -> None:
     stuck = execution_id(job().id, NOW_MS)
     await crank.settle(signs=[hello("w-1"), Beat(WORKER, NOW_MS + SECOND, stuck=(stuck,))])
     (alive,) = await workload.list_workers()
@@ -823,7 +826,7 @@ async def test_a_beat_is_a_sign_of_life_and_a_bye_the_last_one(crank: Crank, wor
     assert (gone.seen_ms, gone.stuck, gone.state) == (NOW_MS + MINUTE, (), "GONE")
 
 
-async def test_a_beat_keeps_what_a_running_handler_said(crank: Crank) -> None:
+async def test_heartbeat_keeps_the_progress_of_a_running_handler(crank: Crank) -> None:
     dispatch = await fired(crank)
     await crank.settle(report(dispatch, Outcome.STARTED))
     await crank.settle(signs=[Beat(WORKER, NOW_MS, ((dispatch.execution_id, 1, b"page 7"),))])
@@ -832,8 +835,8 @@ async def test_a_beat_keeps_what_a_running_handler_said(crank: Crank) -> None:
 
 async def test_progress_counts_also_if_it_comes_with_the_start(crank: Crank) -> None:
     dispatch = await fired(crank)
-    said = Beat(WORKER, NOW_MS, ((dispatch.execution_id, 1, b"page 7"),))
-    await crank.settle(report(dispatch, Outcome.STARTED), signs=[said])
+    beat = Beat(WORKER, NOW_MS, ((dispatch.execution_id, 1, b"page 7"),))
+    await crank.settle(report(dispatch, Outcome.STARTED), signs=[beat])
     assert (await crank.look(dispatch)).progress == b"page 7"
 
 
@@ -849,7 +852,7 @@ async def test_progress_of_another_dispatch_or_worker_is_not_believed(crank: Cra
     assert (await crank.look(dispatch)).progress is None
 
 
-async def test_whom_to_judge_is_whoever_is_taken_for_alive_or_has_something_running(
+async def test_workers_to_judge_are_those_alive_or_with_running_executions(
     crank: Crank, executions: Executions
 ) -> None:
     await crank.add(job(PLAIN), job(PLAIN), job(PLAIN))
@@ -874,7 +877,7 @@ async def test_a_worker_is_judged_by_the_recorder_of_its_partition(crank: Crank,
     assert await executions.workers_to_judge(0) == []
 
 
-async def test_what_a_lost_worker_ran_is_retried_and_uses_up_an_attempt(
+async def test_run_of_a_lost_worker_is_retried_and_uses_up_an_attempt(
     crank: Crank, executions: Executions, workload: Workload
 ) -> None:
     await crank.add(job(PLAIN), job(PLAIN))
@@ -888,7 +891,7 @@ async def test_what_a_lost_worker_ran_is_retried_and_uses_up_an_attempt(
     assert [(e.key, e.number) for e in settled.entries] == [(lost.execution_id, 2)]
     found = await crank.look(lost)
     assert (found.state, found.attempt, found.worker_id) == (State.PENDING, 2, None)
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.FAILED_WORKER_LOST, State.PENDING]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.FAILED_WORKER_LOST, State.PENDING]
     assert WORKER in (found.failure or "")
     assert (await crank.look(kept)).state is State.RUNNING
     assert {w.id: w.state for w in await workload.list_workers()} == {WORKER: "LOST", OTHER: "ALIVE"}
@@ -906,14 +909,12 @@ async def test_losing_a_worker_again_changes_nothing(crank: Crank, executions: E
     assert await crank.look(dispatch) == before
 
 
-async def test_what_was_to_be_cancelled_when_its_worker_was_lost_is_cancelled(
-    crank: Crank, executions: Executions
-) -> None:
+async def test_revoked_run_of_a_lost_worker_is_cancelled(crank: Crank, executions: Executions) -> None:
     one = job(PLAIN)
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.STARTED))
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     settled = await executions.lose_workers([WORKER], NOW_MS + MINUTE)
     assert (settled.entries, settled.by_state) == ((), {"CANCELLED": 1})
 
@@ -925,11 +926,11 @@ async def test_a_lost_worker_gives_its_slots_back(crank: Crank, executions: Exec
     assert len((await crank.fire(at_ms=NOW_MS + MINUTE)).dispatches) == 1
 
 
-# A log that lost its memory
+# Lost logs
 
 
 @pytest.mark.also_threaded
-async def test_when_the_log_is_lost_what_ran_is_lost_and_what_was_on_its_way_comes_back(
+async def test_lost_log_loses_running_executions_and_returns_dispatched_ones(
     crank: Crank, executions: Executions, firing: Firing
 ) -> None:
     await crank.add(*[job(PLAIN) for _ in range(4)])
@@ -942,7 +943,7 @@ async def test_when_the_log_is_lost_what_ran_is_lost_and_what_was_on_its_way_com
     )
     settled = await executions.recover_log(0, "generation-2", NOW_MS + MINUTE)
     assert {(e.key, e.number) for e in settled.entries} == {(ran.execution_id, 2), (on_its_way.execution_id, 2)}
-    assert moves_of(await crank.look(ran))[2:] == [State.FAILED_WORKER_LOST, State.PENDING]
+    assert states_through(await crank.look(ran))[2:] == [State.FAILED_WORKER_LOST, State.PENDING]
     back = await crank.look(on_its_way)
     assert (back.attempt, back.dispatch, back.fired_ms) == (1, 2, None)
     assert (await crank.look(ended)).state is State.SUCCEEDED
@@ -951,28 +952,26 @@ async def test_when_the_log_is_lost_what_ran_is_lost_and_what_was_on_its_way_com
     assert await firing.unsealed(NOW_MS + HOUR, 10) == []
 
 
-async def test_when_the_log_is_lost_what_was_to_be_cancelled_is_cancelled(crank: Crank, executions: Executions) -> None:
+async def test_lost_log_cancels_revoked_executions(crank: Crank, executions: Executions) -> None:
     one = job(PLAIN)
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "cancelled by ann")
+    await revoked(crank, one, dispatch, "cancelled by ann")
     settled = await executions.recover_log(0, "generation-2", NOW_MS + MINUTE)
     assert (settled.entries, settled.by_state) == ((), {"CANCELLED": 1})
 
 
-async def test_when_the_log_is_lost_an_edited_occurrence_is_not(crank: Crank, executions: Executions) -> None:
+async def test_lost_log_does_not_cancel_edited_occurrences(crank: Crank, executions: Executions) -> None:
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
-    await wished(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
+    await revoked(crank, one, dispatch, "EDITED", revision=2, payload=b"new")
     await executions.recover_log(0, "generation-2", NOW_MS + SECOND)
     again = await crank.fire_one(at_ms=NOW_MS + SECOND)
     assert (again.execution_id, again.number, again.payload) == (dispatch.execution_id, 2, b"new")
 
 
-async def test_what_an_unsealed_batch_had_before_the_log_was_lost_is_not_published_again(
-    crank: Crank, executions: Executions, firing: Firing
-) -> None:
+async def test_lost_log_empties_unsealed_batches(crank: Crank, executions: Executions, firing: Firing) -> None:
     await fired(crank)
     (batch,) = await firing.unsealed(NOW_MS + 1, 10)
     await executions.recover_log(0, "generation-2", NOW_MS + 1)
@@ -1025,7 +1024,7 @@ async def test_a_dead_letter_goes_with_its_execution(
     assert await query_store.find_dead(TENANT, dispatch.execution_id) is None
 
 
-async def test_what_is_open_is_never_pruned(crank: Crank, executions: Executions) -> None:
+async def test_open_execution_is_never_pruned(crank: Crank, executions: Executions) -> None:
     one, other = job(PLAIN), job(PLAIN)
     await crank.add(one, other)
     running, _ = (await crank.fire()).dispatches
@@ -1086,20 +1085,20 @@ async def ended_by_tenant(crank: Crank, outcome: Outcome = Outcome.SUCCEEDED) ->
 
 
 @pytest.mark.parametrize("outcome", AGED)
-async def test_a_tenant_may_keep_what_ended_for_less_time_than_the_rest(
+async def test_tenant_may_keep_ended_executions_for_less_time_than_others(
     crank: Crank, executions: Executions, outcome: Outcome
 ) -> None:
     jobs = await ended_by_tenant(crank, outcome)
     policy = msgspec.structs.replace(KEEP, tenants={BIG: HOUR})
     ended_ms = NOW_MS + SECOND
     assert await executions.prune(policy, ended_ms + HOUR, 100) == 0
-    # The job that ended goes with its execution.
+    # The ended job is pruned with its execution.
     assert await executions.prune(policy, ended_ms + HOUR + 1, 100) == 2
     assert [await crank.states_of(one) for one in jobs.values()] == [[STATE_OF[outcome]], []]
 
 
 @pytest.mark.parametrize("outcome", AGED)
-async def test_a_tenant_may_keep_what_ended_for_longer_than_the_rest(
+async def test_tenant_may_keep_ended_executions_for_longer_than_others(
     crank: Crank, executions: Executions, query_store: QueryStore, outcome: Outcome
 ) -> None:
     jobs = await ended_by_tenant(crank, outcome)
@@ -1113,7 +1112,9 @@ async def test_a_tenant_may_keep_what_ended_for_longer_than_the_rest(
     assert await query_store.find_job(BIG, jobs[BIG].id) is None
 
 
-async def test_what_one_tenant_keeps_for_longer_is_passed_in_steps(crank: Crank, executions: Executions) -> None:
+async def test_executions_of_a_tenant_with_longer_retention_are_skipped_in_steps(
+    crank: Crank, executions: Executions
+) -> None:
     await crank.add(*[job(tenant=BIG) for _ in range(25)])
     await crank.settle(*[report(d) for d in (await crank.fire()).dispatches])
     others = [job(now_ms=NOW_MS + SECOND) for _ in range(3)]
@@ -1126,7 +1127,7 @@ async def test_what_one_tenant_keeps_for_longer_is_passed_in_steps(crank: Crank,
     assert [state for one in others for state in await crank.states_of(one)] == []
 
 
-async def test_what_ended_late_is_found_when_the_walk_begins_again(crank: Crank, executions: Executions) -> None:
+async def test_execution_that_ended_late_is_pruned_by_the_next_walk(crank: Crank, executions: Executions) -> None:
     late, kept = job(), job(tenant=BIG)
     await crank.add(late, kept)
     by_job = {d.job_id: d for d in (await crank.fire()).dispatches}
@@ -1150,7 +1151,7 @@ async def test_the_jobs_of_several_tenants_are_walked_along_in_small_steps(
     assert [state for one in jobs for state in await crank.states_of(one)] == []
 
 
-async def test_what_is_open_of_a_tenant_with_its_own_retention_is_never_pruned(
+async def test_open_execution_of_a_tenant_with_its_own_retention_is_never_pruned(
     crank: Crank, executions: Executions
 ) -> None:
     one = job(tenant=BIG)
@@ -1186,12 +1187,12 @@ async def test_workers_that_left_are_forgotten_in_time(
     assert [w.id for w in await workload.list_workers()] == ["w-2"]
 
 
-# Every path
+# All paths
 
 
 @each_kind
-async def test_whatever_is_reported_the_moves_form_a_legal_path(crank: Crank, kind: JobSpec) -> None:
-    """Each outcome after each other one, wherever the execution is by then."""
+async def test_any_two_reports_form_a_legal_path(crank: Crank, kind: JobSpec) -> None:
+    """Each outcome after each other one, in whatever state the execution is by then."""
     for first in Outcome:
         for second in Outcome:
             dispatch = await fired(crank, kind)
@@ -1200,14 +1201,14 @@ async def test_whatever_is_reported_the_moves_form_a_legal_path(crank: Crank, ki
             latest = next(iter(again), dispatch)
             await crank.settle(report(latest, second, failure=failure(), worker_id=WORKER))
             found = await crank.look(dispatch)
-            assert is_path(moves_of(found)), (first, second, moves_of(found))
-            assert moves_of(found)[-1] is found.state
+            assert is_path(states_through(found)), (first, second, states_through(found))
+            assert states_through(found)[-1] is found.state
             assert found.attempt <= found.dispatch
             await clear(crank, found)
 
 
 async def clear(crank: Crank, found: Execution) -> None:
-    """End what is left, so that the next one finds its slot free."""
+    """End the remaining executions, so that the next one finds its slot free."""
     if found.fired_ms is None and found.state is State.PENDING:
         (held,) = (await crank.fire(at_ms=crank.now_ms + 10 * SECOND)).dispatches
     elif found.state in (State.PENDING, State.RUNNING):
@@ -1218,7 +1219,7 @@ async def clear(crank: Crank, found: Execution) -> None:
     assert settled.by_state == {"SUCCEEDED": 1}
 
 
-async def test_a_report_says_nothing_about_other_executions(crank: Crank) -> None:
+async def test_report_changes_no_other_execution(crank: Crank) -> None:
     await crank.add(*[job(WATCHED) for _ in range(10)])
     dispatches = (await crank.fire()).dispatches
     reports: list[Report] = [report(dispatches[3]), report(dispatches[4], Outcome.FAILED, failure=failure())]

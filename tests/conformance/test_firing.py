@@ -19,7 +19,7 @@ from noonday.model.zones import tzdata_version
 from noonday.ports.firing import Firing
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
-from tests.support.crank import INSTANCE, Crank, is_path, moves_of
+from tests.support.crank import INSTANCE, Crank, is_path, states_through
 from tests.support.drivers import LEAD_MS, execute
 from tests.support.factories import (
     DAY,
@@ -44,7 +44,7 @@ from tests.support.factories import (
 
 
 @pytest.mark.also_threaded
-async def test_taking_over_raises_the_epoch_of_those_partitions_alone(firing: Firing) -> None:
+async def test_take_over_raises_the_epoch_of_the_taken_partitions_alone(firing: Firing) -> None:
     first = await firing.take_over(INSTANCE, range(PARTITIONS))
     second = await firing.take_over(InstanceId("i-2"), [3, 7])
     assert {p: each.epoch for p, each in second.items()} == {3: first[3].epoch + 1, 7: first[7].epoch + 1}
@@ -52,7 +52,7 @@ async def test_taking_over_raises_the_epoch_of_those_partitions_alone(firing: Fi
     assert {p: each.epoch for p, each in third.items()} == {3: first[3].epoch + 2, 4: first[4].epoch + 1}
 
 
-async def test_taking_over_tells_whose_it_was(firing: Firing) -> None:
+async def test_take_over_returns_the_former_owners(firing: Firing) -> None:
     assert {each.former for each in (await firing.take_over(INSTANCE, [3, 4])).values()} == {""}
     await firing.take_over(InstanceId("i-2"), [3])
     taken = await firing.take_over(INSTANCE, [3, 4])
@@ -87,7 +87,7 @@ async def test_an_owner_that_never_won_a_partition_fires_nothing(crank: Crank, f
     assert len(await crank.due()) == 1
 
 
-async def test_what_is_still_owned_fires_beside_what_was_lost(crank: Crank, firing: Firing) -> None:
+async def test_entries_of_owned_partitions_fire_beside_lost_partitions(crank: Crank, firing: Firing) -> None:
     jobs = [job() for _ in range(20)]
     await crank.add(*jobs)
     gone = partition_of(jobs[0].id)
@@ -97,7 +97,7 @@ async def test_what_is_still_owned_fires_beside_what_was_lost(crank: Crank, firi
     assert fired.lost == (gone,)
 
 
-async def test_what_was_fired_under_an_old_epoch_stays_valid(crank: Crank) -> None:
+async def test_dispatch_of_an_old_epoch_stays_valid(crank: Crank) -> None:
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -106,7 +106,7 @@ async def test_what_was_fired_under_an_old_epoch_stays_valid(crank: Crank) -> No
     assert await crank.states_of(one) == ["SUCCEEDED"]
 
 
-# One fire
+# Single fires
 
 
 @pytest.mark.also_threaded
@@ -123,11 +123,11 @@ async def test_a_due_one_shot_becomes_an_execution_and_leaves_the_timeline(crank
     assert (fired.entries, fired.refused, fired.lost, fired.blocked) == ((), 0, (), ())
 
 
-async def test_a_dispatch_says_everything_a_worker_needs(crank: Crank) -> None:
-    said = spec(
+async def test_dispatch_has_everything_a_worker_needs(crank: Crank) -> None:
+    wanted = spec(
         name="nightly", timeout_sec=7.5, heartbeat_timeout_sec=30, start_deadline_sec=600, priority=Priority.HIGH
     )
-    one = job(said, payload=b"\x00\xff sealed")
+    one = job(wanted, payload=b"\x00\xff sealed")
     await crank.add(one)
     assert await crank.fire_one(at_ms=NOW_MS + 5) == Dispatch(
         execution_id=execution_id(one.id, NOW_MS),
@@ -213,7 +213,7 @@ async def test_an_entry_of_a_row_that_has_no_time_any_more_is_refused(crank: Cra
     assert (fired.refused, fired.dispatches, fired.entries) == (1, (), ())
 
 
-async def test_what_is_not_due_yet_is_not_fired(crank: Crank) -> None:
+async def test_entry_that_is_not_due_is_not_fired(crank: Crank) -> None:
     one = job(now_ms=NOW_MS + LEAD_MS + 1)
     await crank.add(one)
     entries = await crank.timeline()
@@ -223,7 +223,7 @@ async def test_what_is_not_due_yet_is_not_fired(crank: Crank) -> None:
     assert await crank.timeline() == entries
 
 
-async def test_what_is_due_within_the_lead_is_fired_ahead(crank: Crank) -> None:
+async def test_entry_that_is_due_within_the_lead_is_fired_early(crank: Crank) -> None:
     one = job(now_ms=NOW_MS + LEAD_MS)
     await crank.add(one)
     (dispatch,) = (await crank.fire(await crank.timeline())).dispatches
@@ -338,18 +338,18 @@ async def test_all_missed_occurrences_fire_in_turns_that_leave_none_out(crank: C
     assert nominal == list(range(NOW_MS, NOW_MS + 4 * HOUR + 1, MINUTE))
 
 
-# Executions that are handed out again
+# Repeated dispatches
 
 
-async def failed_once(crank: Crank, said: object = None) -> Dispatch:
-    """Fires a job whose only dispatch fails, and answers that."""
-    await crank.add(said or job())  # type: ignore[arg-type]
+async def failed_once(crank: Crank, wanted: object = None) -> Dispatch:
+    """Fire a job whose only dispatch fails, and return that dispatch."""
+    await crank.add(wanted or job())  # type: ignore[arg-type]
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.FAILED, failure=failure(), progress=b"half"))
     return dispatch
 
 
-async def test_a_retry_is_handed_out_with_the_next_number_and_what_was_said_before(crank: Crank) -> None:
+async def test_retry_is_dispatched_with_the_next_number_and_the_last_progress(crank: Crank) -> None:
     first = await failed_once(crank)
     (row,) = await crank.timeline()
     assert (row.kind, row.key, row.number) == (Kind.DISPATCH, first.execution_id, 2)
@@ -387,13 +387,13 @@ async def test_an_execution_keeps_the_definition_it_was_fired_with(crank: Crank)
     await crank.change(one, Change(job=replaced, fire=Fire(NOW_MS + HOUR, NOW_MS + HOUR)))
     crank.now_ms = NOW_MS + HOUR
     old, new = sorted((await crank.fire()).dispatches, key=lambda d: d.revision)
-    # It has started once, so that its start deadline does not count any more.
+    # The execution has started once, so its start deadline does not apply any more.
     assert (old.payload, old.timeout_sec, old.heartbeat_timeout_sec, old.start_deadline_sec) == (b"old", 10, 20, None)
     assert (new.payload, new.timeout_sec, new.heartbeat_timeout_sec, new.start_deadline_sec) == (b"new", 11, 21, 31)
     assert (old.revision, new.revision) == (1, 2)
 
 
-async def test_a_dispatch_says_the_timeout_of_its_pool(crank: Crank, settings_store: SettingsStore) -> None:
+async def test_dispatch_has_the_timeout_of_its_pool(crank: Crank, settings_store: SettingsStore) -> None:
     await settings_store.put_pool(POOL, PoolSettings(timeout_sec=90), audit("pool.put"))
     await crank.add(job())
     dispatch = await crank.fire_one()
@@ -425,7 +425,7 @@ async def test_unsealed_batches_come_oldest_first_and_in_pages(crank: Crank, fir
     assert [b.id for b in await firing.unsealed(NOW_MS + 10, 2)] == batches[:2]
 
 
-async def test_what_has_started_or_ended_is_not_published_again(crank: Crank, firing: Firing) -> None:
+async def test_started_or_ended_execution_is_not_published_again(crank: Crank, firing: Firing) -> None:
     await crank.add(*[job() for _ in range(4)])
     fired = await crank.fire()
     waiting, started, ended, returned = fired.dispatches
@@ -443,7 +443,7 @@ async def test_a_batch_does_not_publish_a_later_dispatch_of_its_executions(crank
     assert await firing.dispatches_of(old) == []
 
 
-# The walk along the timeline
+# Walks along the timeline
 
 
 async def test_the_walk_goes_by_due_time_then_key_and_begins_after_its_mark(crank: Crank, firing: Firing) -> None:
@@ -460,10 +460,10 @@ async def test_the_walk_goes_by_due_time_then_key_and_begins_after_its_mark(cran
     assert paged == everything
 
 
-async def test_the_walk_ends_at_its_time_and_leaves_out_what_has_none(crank: Crank, firing: Firing) -> None:
-    early, late, held = job(), job(now_ms=NOW_MS + 10), job()
-    await crank.add(early, late, held)
-    await crank.change(held, Change(fire=Fire(NOW_MS, None)))
+async def test_walk_ends_at_its_time_and_omits_rows_without_a_time(crank: Crank, firing: Firing) -> None:
+    early, late, paused = job(), job(now_ms=NOW_MS + 10), job()
+    await crank.add(early, late, paused)
+    await crank.change(paused, Change(fire=Fire(NOW_MS, None)))
     assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 9, 100)] == [early.id]
     assert [e.key for e in await firing.walk(range(PARTITIONS), None, NOW_MS + 10, 100)] == [early.id, late.id]
 
@@ -480,7 +480,7 @@ async def test_an_entry_names_its_job_exactly(crank: Crank) -> None:
     assert (b.lane, b.early, b.recurring) == (0, 0, 1)
 
 
-# What a fire needs to know
+# Data for a fire
 
 
 async def test_plans_name_the_job_of_the_present_revision(crank: Crank, firing: Firing) -> None:
@@ -578,7 +578,7 @@ async def test_several_missed_occurrences_of_one_fire_are_buffered_behind_the_fi
     assert [e.buffered for e in await crank.all_of(one)] == [0, 1, 1, 1]
 
 
-async def test_cancel_other_asks_the_one_that_is_handed_out_and_waits_for_its_end(crank: Crank) -> None:
+async def test_cancel_other_revokes_the_dispatched_execution_and_waits_for_its_end(crank: Crank) -> None:
     one = job(every(overlap=Overlap.CANCEL_OTHER))
     await crank.add(one)
     first = await crank.fire_one()
@@ -593,7 +593,7 @@ async def test_cancel_other_asks_the_one_that_is_handed_out_and_waits_for_its_en
     assert (await crank.fire_one()).nominal_ms == NOW_MS + MINUTE
 
 
-async def test_cancel_other_closes_one_that_nobody_holds_and_starts_at_once(crank: Crank) -> None:
+async def test_cancel_other_closes_an_undispatched_execution_and_starts_at_once(crank: Crank) -> None:
     one = job(every(overlap=Overlap.CANCEL_OTHER))
     await crank.add(one)
     first = await crank.fire_one()
@@ -638,8 +638,8 @@ async def test_a_key_lets_no_more_run_than_its_limit(crank: Crank) -> None:
     fired = await crank.fire()
     assert len(fired.dispatches) == 2
     assert len(fired.blocked) == 3
-    assert all("db" in held.reason and "2" in held.reason for held in fired.blocked)
-    assert {held.entry.key for held in fired.blocked} == {e.key for e in await crank.due()}
+    assert all("db" in each.reason and "2" in each.reason for each in fired.blocked)
+    assert {each.entry.key for each in fired.blocked} == {e.key for e in await crank.due()}
     again = await crank.fire()
     assert (again.dispatches, len(again.blocked)) == ((), 3)
 
@@ -659,7 +659,7 @@ async def test_a_slot_is_free_again_when_its_execution_ends_or_waits_again(crank
     settled = await crank.settle(report(fired.dispatches[0], outcome, failure=failure(), snooze_ms=HOUR))
     assert settled.freed == ("key/db",)
     after = await crank.fire(await crank.due())
-    assert {d.job_id for d in after.dispatches} == {held.entry.key for held in fired.blocked}
+    assert {d.job_id for d in after.dispatches} == {each.entry.key for each in fired.blocked}
 
 
 async def test_a_running_execution_keeps_its_slot(crank: Crank) -> None:
@@ -678,8 +678,8 @@ async def test_a_retry_waits_for_a_slot_like_any_other(crank: Crank) -> None:
     await crank.add(rival)
     running = await crank.fire_one()
     assert running.job_id == rival.id
-    held = await crank.fire(at_ms=NOW_MS + HOUR)
-    assert [h.entry.key for h in held.blocked] == [first.execution_id]
+    again = await crank.fire(at_ms=NOW_MS + HOUR)
+    assert [each.entry.key for each in again.blocked] == [first.execution_id]
     await crank.settle(report(running))
     assert (await crank.fire_one()).execution_id == first.execution_id
 
@@ -703,7 +703,7 @@ async def test_the_same_report_twice_frees_one_slot(crank: Crank) -> None:
     assert len((await crank.fire()).dispatches) == 0
 
 
-# The net under the bus
+# Orphan recovery
 
 
 async def test_orphan_stamped_by_a_clock_that_was_ahead_is_put_back(crank: Crank, firing: Firing) -> None:
@@ -717,7 +717,7 @@ async def test_orphan_stamped_by_a_clock_that_was_ahead_is_put_back(crank: Crank
     assert (entry.key, entry.number) == (lost.execution_id, 2)
 
 
-async def test_the_net_puts_back_what_the_bus_lost(crank: Crank, firing: Firing) -> None:
+async def test_orphan_recovery_returns_dispatches_that_the_bus_lost(crank: Crank, firing: Firing) -> None:
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -734,7 +734,7 @@ async def test_the_net_puts_back_what_the_bus_lost(crank: Crank, firing: Firing)
     assert (again.number, again.attempt) == (2, 1)
 
 
-async def test_the_net_leaves_what_a_worker_has_or_what_waits(crank: Crank, firing: Firing) -> None:
+async def test_orphan_recovery_leaves_executions_of_workers_and_waiting_ones(crank: Crank, firing: Firing) -> None:
     await crank.add(job(), job(), job())
     running, ended, waiting = (await crank.fire()).dispatches
     await crank.settle(
@@ -743,7 +743,7 @@ async def test_the_net_leaves_what_a_worker_has_or_what_waits(crank: Crank, firi
     assert await firing.requeue_orphans(NOW_MS + HOUR, 10, NOW_MS + HOUR) == []
 
 
-async def test_the_net_ends_what_was_asked_to_be_cancelled(crank: Crank, firing: Firing) -> None:
+async def test_orphan_recovery_cancels_revoked_executions(crank: Crank, firing: Firing) -> None:
     one = job()
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -753,7 +753,7 @@ async def test_the_net_ends_what_was_asked_to_be_cancelled(crank: Crank, firing:
     assert (ended.state, ended.revocation) == (State.CANCELLED, "cancelled by ann")
 
 
-async def test_the_net_puts_back_what_an_edit_asked_for_under_the_new_definition(crank: Crank, firing: Firing) -> None:
+async def test_orphan_recovery_returns_edited_executions_under_the_new_definition(crank: Crank, firing: Firing) -> None:
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -764,14 +764,14 @@ async def test_the_net_puts_back_what_an_edit_asked_for_under_the_new_definition
     assert (again.execution_id, again.number, again.payload) == (dispatch.execution_id, 2, b"new")
 
 
-async def test_the_net_takes_no_more_than_it_is_told(crank: Crank, firing: Firing) -> None:
+async def test_orphan_recovery_takes_no_more_than_its_limit(crank: Crank, firing: Firing) -> None:
     await crank.add(*[job() for _ in range(5)])
     await crank.fire()
     sizes = [len(await firing.requeue_orphans(NOW_MS + 1, 2, NOW_MS + HOUR)) for _ in range(4)]
     assert sizes == [2, 2, 1, 0]
 
 
-async def test_what_the_net_puts_back_holds_no_slot(crank: Crank, firing: Firing) -> None:
+async def test_recovered_orphan_holds_no_slot(crank: Crank, firing: Firing) -> None:
     one, rival = [job(spec(concurrency=Concurrency("db", 1))) for _ in range(2)]
     await crank.add(one, rival)
     assert (await crank.fire_one()).job_id == one.id
@@ -779,7 +779,7 @@ async def test_what_the_net_puts_back_holds_no_slot(crank: Crank, firing: Firing
     assert (await crank.fire_one()).job_id == rival.id
 
 
-async def test_what_the_net_ends_lets_the_buffered_one_start(crank: Crank, firing: Firing) -> None:
+async def test_orphan_recovery_that_cancels_releases_the_buffered_execution(crank: Crank, firing: Firing) -> None:
     one = job(every(overlap=Overlap.BUFFER_ONE))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -856,14 +856,14 @@ async def test_recomputing_goes_in_pages(crank: Crank, firing: Firing) -> None:
     assert [await crank.fire_row(each) for each in jobs] == rows
 
 
-async def test_recomputing_leaves_what_is_due_or_held(crank: Crank, firing: Firing) -> None:
+async def test_recomputing_leaves_due_and_paused_jobs(crank: Crank, firing: Firing) -> None:
     overdue, paused = job(spec(**CRON)), job(spec(**CRON))
     await crank.add(overdue, paused)
-    late, held = Fire(NOW_MS - HOUR, NOW_MS - HOUR), Fire(NOW_MS + 5, None)
+    late, suspended = Fire(NOW_MS - HOUR, NOW_MS - HOUR), Fire(NOW_MS + 5, None)
     await crank.change(overdue, Change(fire=late))
-    await crank.change(paused, Change(fire=held))
+    await crank.change(paused, Change(fire=suspended))
     await firing.replan("2030a", 100, NOW_MS)
-    assert (await crank.fire_row(overdue), await crank.fire_row(paused)) == (late, held)
+    assert (await crank.fire_row(overdue), await crank.fire_row(paused)) == (late, suspended)
 
 
 async def test_recomputing_does_not_go_back_to_an_occurrence_that_was_fired_ahead(crank: Crank, firing: Firing) -> None:
@@ -877,7 +877,7 @@ async def test_recomputing_does_not_go_back_to_an_occurrence_that_was_fired_ahea
     assert await crank.fire_row(one) == fired
 
 
-# Whatever happens
+# Random histories
 
 
 @pytest.mark.also_threaded
@@ -898,7 +898,7 @@ async def test_one_fire_serves_many_kinds_at_once(crank: Crank) -> None:
     assert fired.refused == 1
 
 
-async def test_a_new_execution_of_a_person_is_handed_out_like_any_other(crank: Crank) -> None:
+async def test_triggered_execution_is_dispatched_like_any_other(crank: Crank) -> None:
     one = job(every(), now_ms=NOW_MS)
     await crank.add(one)
     new = NewExecution(execution_id(one.id, NOW_MS + 5, "trigger:1"), NOW_MS + 5, NOW_MS + 5, Cause.TRIGGER)
@@ -928,15 +928,15 @@ async def test_an_occurrence_that_has_an_execution_gets_no_second_one(crank: Cra
     assert await crank.fire_row(one) == Fire(NOW_MS + MINUTE, NOW_MS + MINUTE)
 
 
-class Lives:
-    """Some jobs that share keys and mind overlaps, and workers to whom anything may happen."""
+class RandomHistory:
+    """Random histories of jobs that share keys and limit overlaps."""
 
     LIMITS = (("a", 1), ("b", 2))
 
     def __init__(self, crank: Crank, seed: int) -> None:
         self.crank = crank
         self.random = Random(seed)
-        self.handed_out: dict[str, Dispatch] = {}
+        self.dispatched: dict[str, Dispatch] = {}
         self.jobs = [
             job(
                 every(
@@ -952,10 +952,10 @@ class Lives:
         ]
 
     async def turn(self) -> None:
-        """A moment passes, what is due is fired, and something happens to what was handed out."""
+        """Advance the clock, fire due entries, and settle some dispatches with random outcomes."""
         self.crank.now_ms += self.random.randrange(2 * SECOND)
         fired = await self.crank.fire()
-        self.handed_out |= {d.execution_id: d for d in fired.dispatches}
+        self.dispatched |= {d.execution_id: d for d in fired.dispatches}
         chance = self.random.random()
         if chance < 0.05:
             await self.crank.store.executions.lose_workers([WORKER], self.crank.now_ms)
@@ -965,7 +965,7 @@ class Lives:
             await self.report_some(list(Outcome))
 
     async def report_some(self, outcomes: list[Outcome]) -> None:
-        chosen = [d for d in self.handed_out.values() if self.random.random() < 0.7]
+        chosen = [d for d in self.dispatched.values() if self.random.random() < 0.7]
         reports = [self.something(d, self.random.choice(outcomes)) for d in chosen]
         await self.crank.settle(*reports)
 
@@ -982,29 +982,29 @@ class Lives:
             alone = [each for each in found if each.job_id == one.id and each.state in OPEN and not each.buffered]
             assert len(alone) <= 1 or one.spec.overlap is Overlap.ALLOW
         for each in found:
-            assert is_path(moves_of(each))
+            assert is_path(states_through(each))
             assert each.attempt <= each.dispatch
-            # Buffered, or on the timeline, or handed out: one of these, while it is open.
+            # An open execution is in one state: buffered, on the timeline, or dispatched.
             places = bool(each.buffered) + (each.waits_until_ms is not None) + (each.fired_ms is not None)
             assert (places == 1) or each.state not in OPEN
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_keys_and_overlaps_hold_and_everything_ends(crank: Crank, seed: int) -> None:
-    lives = Lives(crank, seed)
-    await crank.add(*lives.jobs)
+async def test_keys_and_overlaps_hold_in_random_histories_and_everything_ends(crank: Crank, seed: int) -> None:
+    history = RandomHistory(crank, seed)
+    await crank.add(*history.jobs)
     for _ in range(40):
-        await lives.turn()
-        await lives.check()
+        await history.turn()
+        await history.check()
     crank.now_ms += 10 * MINUTE
     for _ in range(500):
         fired = await crank.fire()
-        lives.handed_out |= {d.execution_id: d for d in fired.dispatches}
-        await crank.settle(*[lives.something(d, Outcome.SUCCEEDED) for d in lives.handed_out.values()])
+        history.dispatched |= {d.execution_id: d for d in fired.dispatches}
+        await crank.settle(*[history.something(d, Outcome.SUCCEEDED) for d in history.dispatched.values()])
         crank.now_ms += SECOND
         if not await crank.timeline():
             break
-    states = {state for one in lives.jobs for state in await crank.states_of(one)}
+    states = {state for one in history.jobs for state in await crank.states_of(one)}
     assert states <= {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
     assert await crank.timeline() == []
 

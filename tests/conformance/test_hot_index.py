@@ -24,17 +24,17 @@ async def take(index: HotIndex, now_ms: int = NOW_MS, credit: int = 10_000, limi
     return await index.claim(now_ms, ALL, {POOL: credit}, limit)
 
 
-# What is in it
+# Content
 
 
-async def test_what_is_placed_is_claimed_once(index: HotIndex) -> None:
+async def test_added_entry_is_claimed_once(index: HotIndex) -> None:
     one = entry()
     await index.add([one])
     assert await take(index) == [one]
     assert await take(index) == []
 
 
-async def test_placing_an_entry_again_changes_nothing(index: HotIndex) -> None:
+async def test_adding_an_entry_again_changes_nothing(index: HotIndex) -> None:
     one = entry()
     await index.add([one, one])
     await index.add([one])
@@ -54,7 +54,7 @@ async def test_another_revision_or_time_of_the_same_key_is_another_entry(
     assert set(await take(index)) == {one, other}
 
 
-async def test_it_says_which_entries_it_does_not_have(index: HotIndex) -> None:
+async def test_index_names_the_entries_it_lacks(index: HotIndex) -> None:
     here, later, gone, never = [entry(due_ms=NOW_MS + at) for at in (0, HOUR, -1, 5)]
     await index.add([here, later, gone])
     assert await take(index, NOW_MS - 1) == [gone]
@@ -62,7 +62,7 @@ async def test_it_says_which_entries_it_does_not_have(index: HotIndex) -> None:
     assert await index.missing([]) == []
 
 
-async def test_an_entry_that_was_claimed_can_be_placed_again(index: HotIndex) -> None:
+async def test_claimed_entry_can_be_added_again(index: HotIndex) -> None:
     one = entry()
     await index.add([one])
     await take(index)
@@ -70,7 +70,7 @@ async def test_an_entry_that_was_claimed_can_be_placed_again(index: HotIndex) ->
     assert await take(index) == [one]
 
 
-async def test_it_keeps_its_eras_while_it_keeps_its_memory(index: HotIndex) -> None:
+async def test_index_keeps_its_generations_while_it_keeps_its_entries(index: HotIndex) -> None:
     generations = await index.generations(ALL)
     await index.add([entry()])
     await take(index)
@@ -91,7 +91,7 @@ async def test_partitions_that_are_not_owned_any_more_are_forgotten(index: HotIn
 
 
 @pytest.mark.needs(Capability.IN_ITS_PROCESS)
-async def test_what_was_half_claimed_before_partitions_were_forgotten_is_still_there(index: HotIndex) -> None:
+async def test_unclaimed_entries_remain_after_other_partitions_were_forgotten(index: HotIndex) -> None:
     entries = [entry(partition=at % 2, tenant=f"t-{at % 3}", lane=at % 3) for at in range(12)]
     await index.add(entries)
     claimed = await take(index, credit=5)
@@ -102,7 +102,7 @@ async def test_what_was_half_claimed_before_partitions_were_forgotten_is_still_t
 
 
 @pytest.mark.needs(Capability.IN_ITS_PROCESS)
-async def test_what_was_forgotten_has_another_era(index: HotIndex) -> None:
+async def test_forgotten_partition_has_another_generation(index: HotIndex) -> None:
     before = await index.generations([1, 2])
     await index.forget([1])
     after = await index.generations([1, 2])
@@ -111,7 +111,7 @@ async def test_what_was_forgotten_has_another_era(index: HotIndex) -> None:
 
 
 @pytest.mark.needs(Capability.OUTLIVES_ITS_OWNER)
-async def test_what_is_forgotten_here_is_there_for_the_next_owner(index: HotIndex) -> None:
+async def test_entries_forgotten_by_an_owner_are_there_for_the_next_one(index: HotIndex) -> None:
     entries = in_four_partitions()
     await index.add(entries)
     claimed = await take(index, credit=1)
@@ -122,7 +122,7 @@ async def test_what_is_forgotten_here_is_there_for_the_next_owner(index: HotInde
     assert await index.generations(ALL) == generations
 
 
-async def test_only_what_is_in_the_named_partitions_is_claimed(index: HotIndex) -> None:
+async def test_only_entries_of_the_named_partitions_are_claimed(index: HotIndex) -> None:
     entries = in_four_partitions()
     await index.add(entries)
     assert await index.claim(NOW_MS + HOUR, [], PLENTY, 100) == []
@@ -134,7 +134,7 @@ async def test_only_what_is_in_the_named_partitions_is_claimed(index: HotIndex) 
     assert entries == []
 
 
-async def test_partitions_that_were_ours_and_are_again_have_what_they_had(index: HotIndex) -> None:
+async def test_partitions_that_come_back_to_their_owner_have_their_entries(index: HotIndex) -> None:
     entries = in_four_partitions()
     await index.add(entries)
     claimed = await take(index, credit=2)
@@ -146,7 +146,7 @@ def in_four_partitions() -> list[Entry]:
     return [entry(partition=partition, due_ms=NOW_MS + at) for partition in range(4) for at in (0, HOUR)]
 
 
-# When
+# Times
 
 
 async def test_an_entry_is_ready_at_its_due_time_and_not_before(index: HotIndex) -> None:
@@ -156,7 +156,7 @@ async def test_an_entry_is_ready_at_its_due_time_and_not_before(index: HotIndex)
     assert await take(index, NOW_MS) == [one]
 
 
-async def test_a_staged_entry_is_ready_a_lead_ahead(index: HotIndex) -> None:
+async def test_early_entry_is_ready_a_lead_ahead(index: HotIndex) -> None:
     one = entry(due_ms=NOW_MS, early=1)
     await index.add([one])
     assert await take(index, NOW_MS - LEAD_MS - 1) == []
@@ -169,7 +169,7 @@ async def test_entries_of_one_lane_come_in_order_of_time(index: HotIndex) -> Non
     assert await take(index) == sorted(entries, key=lambda each: each.due_ms)
 
 
-async def test_an_entry_placed_late_overtakes_those_due_after_it(index: HotIndex) -> None:
+async def test_entry_added_late_overtakes_entries_due_after_it(index: HotIndex) -> None:
     late, early = entry(due_ms=NOW_MS), entry(due_ms=NOW_MS - 10)
     await index.add([late])
     assert await take(index, NOW_MS - 20) == []
@@ -178,7 +178,7 @@ async def test_an_entry_placed_late_overtakes_those_due_after_it(index: HotIndex
     assert await take(index) == [late]
 
 
-async def test_it_says_when_something_is_ready(index: HotIndex) -> None:
+async def test_index_knows_when_the_next_entry_is_ready(index: HotIndex) -> None:
     assert await index.next_ready_ms(ALL, PLENTY) is None
     await index.add([entry(due_ms=NOW_MS + 50), entry(due_ms=NOW_MS + 100, early=1), entry(due_ms=NOW_MS + HOUR)])
     assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + 100 - LEAD_MS
@@ -188,7 +188,7 @@ async def test_it_says_when_something_is_ready(index: HotIndex) -> None:
     assert await index.next_ready_ms(ALL, PLENTY) == NOW_MS + HOUR
 
 
-async def test_what_is_ready_and_was_left_is_ready_still(index: HotIndex) -> None:
+async def test_ready_entry_that_was_not_claimed_stays_ready(index: HotIndex) -> None:
     await index.add([entry(due_ms=NOW_MS - at) for at in range(3)])
     await take(index, credit=1)
     ready_ms = await index.next_ready_ms(ALL, PLENTY)
@@ -196,7 +196,7 @@ async def test_what_is_ready_and_was_left_is_ready_still(index: HotIndex) -> Non
     assert ready_ms <= NOW_MS
 
 
-async def test_a_pool_without_credit_keeps_nobody_awake(index: HotIndex) -> None:
+async def test_pool_without_credit_does_not_wake_the_dispatcher(index: HotIndex) -> None:
     await index.add([entry(pool="full"), entry(due_ms=NOW_MS + HOUR)])
     credit = {POOL: 10, "full": 0}
     assert await index.claim(NOW_MS, ALL, credit, 10) == []
@@ -204,17 +204,17 @@ async def test_a_pool_without_credit_keeps_nobody_awake(index: HotIndex) -> None
     assert await index.next_ready_ms(ALL, {POOL: 10}) == NOW_MS + HOUR
 
 
-async def test_whoever_has_patience_comes_later_for_staged_entries(index: HotIndex) -> None:
+async def test_patience_delays_the_claim_of_early_entries(index: HotIndex) -> None:
     await index.add([entry(due_ms=NOW_MS + LEAD_MS, early=1)])
     assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS + 25
     await index.add([entry(due_ms=NOW_MS - 1)])
     assert await index.next_ready_ms(ALL, PLENTY, patience_ms=25) == NOW_MS - 1
 
 
-# How much
+# Limits
 
 
-async def test_no_more_is_claimed_than_the_limit(index: HotIndex) -> None:
+async def test_claim_returns_no_more_than_its_limit(index: HotIndex) -> None:
     await index.add([entry() for _ in range(5)])
     assert [len(await take(index, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
@@ -232,12 +232,12 @@ async def test_a_pool_that_is_not_named_gets_nothing(index: HotIndex) -> None:
     assert await index.claim(NOW_MS, ALL, {"unknown": 1}, 100) == [one]
 
 
-# Whose turn
+# Turns
 
 
 async def test_tenants_take_turns_however_much_each_has(index: HotIndex) -> None:
-    crowd = [entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(100)]
-    await index.add([*crowd, *[entry(tenant=f"small-{n}") for n in range(9)]])
+    many = [entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(100)]
+    await index.add([*many, *[entry(tenant=f"small-{n}") for n in range(9)]])
     claimed = await take(index, credit=20)
     shares = Counter(each.tenant for each in claimed)
     assert len(shares) == 10
@@ -251,7 +251,7 @@ async def test_tenants_take_turns_from_claim_to_claim(index: HotIndex) -> None:
     assert len(set(claimed[:3])) == 3
 
 
-async def test_a_backlog_does_not_hold_up_whoever_comes_after_it(index: HotIndex, clock: ManualClock) -> None:
+async def test_backlog_of_one_tenant_does_not_delay_another_tenant(index: HotIndex, clock: ManualClock) -> None:
     await index.add([entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(20_000)])
     await take(index, credit=100)
     await index.add([entry(tenant="small") for _ in range(200)])
@@ -268,7 +268,7 @@ async def test_many_tenants_with_a_backlog_all_have_their_turn(index: HotIndex) 
     assert Counter(each.tenant for each in claimed) == {f"t-{n}": 3 for n in range(300)}
 
 
-async def test_what_a_tenant_leaves_others_may_have(index: HotIndex) -> None:
+async def test_credit_that_a_tenant_does_not_use_goes_to_others(index: HotIndex) -> None:
     await index.add([entry(tenant="a"), *[entry(tenant="b") for _ in range(20)]])
     assert Counter(each.tenant for each in await take(index, credit=10)) == {"a": 1, "b": 9}
 
@@ -301,13 +301,11 @@ async def test_a_lane_alone_has_everything(index: HotIndex) -> None:
     assert len(await take(index, credit=30)) == 30
 
 
-# Whatever happens
+# Random histories
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_everything_placed_is_claimed_once_never_early_and_in_the_end_all_of_it(
-    index: HotIndex, seed: int
-) -> None:
+async def test_every_added_entry_is_claimed_once_and_never_early(index: HotIndex, seed: int) -> None:
     random = Random(seed)
     placed: set[Entry] = set()
     claimed: list[Entry] = []

@@ -18,7 +18,7 @@ from noonday.ports.firing import Firing
 from noonday.ports.jobs import Jobs
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
-from tests.support.crank import Crank, first_fire, is_path, moves_of
+from tests.support.crank import Crank, first_fire, is_path, states_through
 from tests.support.factories import (
     HOUR,
     MINUTE,
@@ -43,7 +43,7 @@ def refuse(before: Snapshot, wanted: Job) -> Change:
 
 
 def take_over(before: Snapshot, wanted: Job) -> Change:
-    """The present job gets the wanted definition."""
+    """Give the present job the wanted definition."""
     revision = before.job.revision + 1
     return Change(job=msgspec.structs.replace(before.job, spec=wanted.spec, payload=wanted.payload, revision=revision))
 
@@ -52,9 +52,9 @@ def new(*jobs: Job) -> list[NewJob]:
     return [NewJob(one, first_fire(one, NOW_MS)) for one in jobs]
 
 
-def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **said: object) -> NewExecution:
+def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **fields: object) -> NewExecution:
     made = NewExecution(execution_id(one.id, at_ms, f"trigger:{key}"), at_ms, at_ms, Cause.TRIGGER)
-    return msgspec.structs.replace(made, **said)
+    return msgspec.structs.replace(made, **fields)
 
 
 # Adding
@@ -119,7 +119,7 @@ async def test_adding_nothing_is_nothing(jobs: Jobs) -> None:
     assert await jobs.add([], upsert=refuse, audit=None, seal=None) == []
 
 
-async def test_who_added_jobs_is_written_down(jobs: Jobs, settings_store: SettingsStore) -> None:
+async def test_audit_log_names_the_creator_of_jobs(jobs: Jobs, settings_store: SettingsStore) -> None:
     entry = audit("job.create", target="a job", detail={"jobs": 2})
     await jobs.add(new(job(), job()), upsert=refuse, audit=entry, seal=None)
     ((_, kept),) = await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=10)
@@ -204,7 +204,7 @@ async def test_an_upsert_that_raises_adds_nothing_of_the_call(
 # Editing
 
 
-async def test_a_decision_sees_the_job_what_it_waits_for_and_the_executions_it_names(crank: Crank) -> None:
+async def test_decision_sees_the_job_its_fire_row_and_the_named_executions(crank: Crank) -> None:
     one = job(every(10, retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(one)
     closed, still_open, recent = [(await crank.fire_one(at_ms=NOW_MS + at * SECOND)) for at in (0, 10, 20)]
@@ -366,7 +366,7 @@ async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs
     assert row.job.revision == 51
 
 
-async def test_what_a_former_revision_said_is_kept(crank: Crank, query_store: QueryStore) -> None:
+async def test_definition_of_a_former_revision_is_kept(crank: Crank, query_store: QueryStore) -> None:
     one = job(every(), payload=b"one")
     await crank.add(one)
     for revision, payload in ((2, b"two"), (3, None), (4, b"four")):
@@ -397,7 +397,7 @@ async def test_a_new_target_and_priority_show_on_the_timeline(crank: Crank) -> N
     assert (entry.pool, entry.lane, entry.early, entry.number) == ("mail", 2, 0, 2)
 
 
-# Executions that a decision makes
+# Executions that a decision creates
 
 
 async def test_a_new_execution_waits_on_the_timeline(crank: Crank) -> None:
@@ -421,9 +421,9 @@ async def test_a_new_execution_that_exists_is_left_alone(crank: Crank) -> None:
     assert [e.key for e in again.entries] == [trigger(one, "2").id]
 
 
-@pytest.mark.parametrize("said", [{}, {"concurrency": Concurrency("db", 1)}], ids=["plain", "key"])
-async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, said: dict[str, object]) -> None:
-    one = job(every(**said))
+@pytest.mark.parametrize("fields", [{}, {"concurrency": Concurrency("db", 1)}], ids=["plain", "key"])
+async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, fields: dict[str, object]) -> None:
+    one = job(every(**fields))
     await crank.add(one)
     await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
     await crank.settle(report(await crank.fire_one()))
@@ -473,7 +473,7 @@ async def test_a_dead_letter_is_archived(crank: Crank, query_store: QueryStore) 
 # Cancelling
 
 
-async def test_what_nobody_holds_is_cancelled_at_once(crank: Crank) -> None:
+async def test_execution_without_a_worker_is_cancelled_at_once(crank: Crank) -> None:
     one = job(every(retry_policy=RetryPolicy(backoff=Backoff.FIXED)))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -484,23 +484,23 @@ async def test_what_nobody_holds_is_cancelled_at_once(crank: Crank) -> None:
     found = await crank.look(dispatch)
     assert (found.state, found.revocation, found.waits_until_ms) == (State.CANCELLED, "by ann", None)
     assert found.finished_ms == NOW_MS + HOUR
-    assert is_path(moves_of(found))
+    assert is_path(states_through(found))
     assert [e.kind for e in await crank.timeline()] == [Kind.FIRE]
 
 
-async def test_the_moves_of_a_cancelled_execution_go_forward_in_time(crank: Crank) -> None:
+async def test_transitions_of_a_cancelled_execution_go_forward_in_time(crank: Crank) -> None:
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=HOUR))
     asked = Change(cancel=((dispatch.execution_id, "by ann"),), audit=audit("execution.revocation", crank.now_ms + 1))
     await crank.change(one, asked)
-    times = [move[1] for move in json.loads(f"[{(await crank.look(dispatch)).transitions}]")]
+    times = [transition[1] for transition in json.loads(f"[{(await crank.look(dispatch)).transitions}]")]
     assert times == sorted(times)
 
 
-async def test_what_was_fired_before_a_change_of_its_job_is_barred_where_it_may_come_again(crank: Crank) -> None:
-    """The first dispatch is over: nobody is asked for it, and a worker of its pool may be given it once more."""
+async def test_change_of_a_job_fences_its_earlier_dispatches_in_their_pool(crank: Crank) -> None:
+    """The first dispatch is over, so it is not revoked, and a worker of its pool may get it once more."""
     one = job(every(retry_policy=RetryPolicy(backoff=Backoff.FIXED)))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -514,7 +514,7 @@ async def test_what_was_fired_before_a_change_of_its_job_is_barred_where_it_may_
     assert applied.fenced == (POOL, "mail")
 
 
-async def test_a_change_that_takes_nothing_back_bars_nothing(crank: Crank) -> None:
+async def test_change_that_revokes_nothing_fences_nothing(crank: Crank) -> None:
     one = job(every())
     await crank.add(one)
     await crank.fire_one()
@@ -523,12 +523,14 @@ async def test_a_change_that_takes_nothing_back_bars_nothing(crank: Crank) -> No
     assert (await crank.change(one, Change(executions=(new,)))).fenced == ()
     paused = msgspec.structs.replace(one, state=JobState.PAUSED)
     assert (await crank.change(one, Change(job=paused))).fenced == (POOL,)
-    assert (await crank.change(one, Change())).fenced == (POOL,), "it is paused, and its bar may not have been set"
+    assert (await crank.change(one, Change())).fenced == (POOL,), (
+        "the job is paused, and its fence may not have been set"
+    )
     assert (await crank.change(one, Change(job=one))).fenced == ()
 
 
 @pytest.mark.parametrize("started", [False, True])
-async def test_what_somebody_holds_is_asked_to_end(crank: Crank, started: bool) -> None:
+async def test_dispatched_execution_is_revoked(crank: Crank, started: bool) -> None:
     one = job(every())
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -540,7 +542,7 @@ async def test_what_somebody_holds_is_asked_to_end(crank: Crank, started: bool) 
     assert await crank.look(dispatch) == msgspec.structs.replace(before, revocation="by ann")
 
 
-async def test_what_was_cancelled_before_it_was_handed_out_is_not_handed_out(crank: Crank) -> None:
+async def test_execution_cancelled_before_its_dispatch_is_not_dispatched(crank: Crank) -> None:
     one = job(every())
     await crank.add(one)
     await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
@@ -550,7 +552,7 @@ async def test_what_was_cancelled_before_it_was_handed_out_is_not_handed_out(cra
     assert (fired.dispatches, fired.refused) == ((), 1)
 
 
-async def test_a_cancel_frees_no_slot_that_was_not_held(crank: Crank) -> None:
+async def test_cancel_frees_no_slot_of_an_execution_without_one(crank: Crank) -> None:
     one, rival, third = [job(spec(concurrency=Concurrency("db", 1))) for _ in range(3)]
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -561,10 +563,10 @@ async def test_a_cancel_frees_no_slot_that_was_not_held(crank: Crank) -> None:
     assert (await crank.fire()).dispatches == ()
 
 
-# Going on under a new definition
+# Running under a new definition
 
 
-async def test_what_waits_and_has_not_started_can_go_on_under_the_new_definition(crank: Crank) -> None:
+async def test_waiting_execution_can_run_under_the_new_definition(crank: Crank) -> None:
     one = job(every(), payload=b"old")
     await crank.add(one)
     await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(trigger(one),)))
@@ -575,7 +577,7 @@ async def test_what_waits_and_has_not_started_can_go_on_under_the_new_definition
     assert (dispatch.pool, dispatch.handler, dispatch.payload, dispatch.revision) == ("mail", "send", b"new", 2)
 
 
-async def test_a_job_that_forgets_about_overlap_lets_go_what_waits(crank: Crank) -> None:
+async def test_job_edited_to_allow_overlap_releases_buffered_executions(crank: Crank) -> None:
     one = job(every(overlap=Overlap.BUFFER_ALL))
     await crank.add(one)
     await crank.fire_one()
@@ -591,7 +593,7 @@ async def test_a_job_that_forgets_about_overlap_lets_go_what_waits(crank: Crank)
     assert set(waiting) <= {dispatch.execution_id for each in fired for dispatch in each.dispatches}
 
 
-async def test_a_job_that_learns_of_overlap_looks_after_what_is_open(crank: Crank) -> None:
+async def test_job_edited_to_limit_overlap_counts_its_open_executions(crank: Crank) -> None:
     one = job(every(overlap=Overlap.ALLOW))
     await crank.add(one)
     dispatch = await crank.fire_one()
@@ -608,7 +610,7 @@ async def test_a_job_that_learns_of_overlap_looks_after_what_is_open(crank: Cran
 RECEIPT = Receipt(TENANT, "key-1", "fingerprint", NOW_MS, 201, b'{"jobId": "1"}\x00\xff')
 
 
-async def test_a_receipt_is_kept_with_what_it_answers(jobs: Jobs) -> None:
+async def test_receipt_is_stored_with_the_jobs_it_answers_for(jobs: Jobs) -> None:
     assert await jobs.find_receipt(TENANT, "key-1") is None
     seen: list[Sequence[ChangeResult | None]] = []
 
@@ -655,7 +657,7 @@ async def test_a_second_receipt_with_the_same_key_undoes_an_edit(
     assert (row.job.revision, receipt.body) == (2, b"2")
 
 
-async def test_of_many_calls_with_one_key_exactly_one_does_something(jobs: Jobs, firing: Firing) -> None:
+async def test_concurrent_calls_with_one_key_take_effect_once(jobs: Jobs, firing: Firing) -> None:
     calls = [jobs.add(new(job()), upsert=refuse, audit=None, seal=lambda _: RECEIPT) for _ in range(20)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert sum(isinstance(answer, Conflict) for answer in answers) == 19

@@ -12,10 +12,10 @@ from tests.support.eventually import eventually
 
 ME, YOU = InstanceId("i-1"), InstanceId("i-2")
 LONG_SEC = 30.0
-"""A wait that only news can end in time."""
+"""The timeout of a wait that only a change can end in time."""
 
 
-async def test_whoever_joined_is_a_member_and_keeps_its_lease(new_leases: Callable[[], Leases]) -> None:
+async def test_joined_instance_is_a_member_and_keeps_its_lease(new_leases: Callable[[], Leases]) -> None:
     leases = new_leases()
     await leases.join(ME, 2.0)
     assert await leases.members() == {ME: 2.0}
@@ -24,13 +24,13 @@ async def test_whoever_joined_is_a_member_and_keeps_its_lease(new_leases: Callab
     await leases.leave()
 
 
-async def test_whoever_has_not_joined_has_no_lease(new_leases: Callable[[], Leases]) -> None:
+async def test_instance_that_has_not_joined_has_no_lease(new_leases: Callable[[], Leases]) -> None:
     leases = new_leases()
     assert not await leases.renew()
     assert await leases.members() == {}
 
 
-async def test_whoever_left_has_no_lease(new_leases: Callable[[], Leases]) -> None:
+async def test_instance_that_left_has_no_lease(new_leases: Callable[[], Leases]) -> None:
     leases = new_leases()
     await leases.join(ME, 1.0)
     await leases.leave()
@@ -63,7 +63,7 @@ async def test_joining_again_changes_the_name_and_the_weight(new_leases: Callabl
     await leases.leave()
 
 
-async def test_a_new_weight_is_said_with_the_renewal_and_stays(new_leases: Callable[[], Leases]) -> None:
+async def test_new_weight_is_set_by_the_renewal_and_stays(new_leases: Callable[[], Leases]) -> None:
     leases = new_leases()
     await leases.join(ME, 1.0)
     assert await leases.renew(0.75)
@@ -72,7 +72,7 @@ async def test_a_new_weight_is_said_with_the_renewal_and_stays(new_leases: Calla
     await leases.leave()
 
 
-async def test_whoever_left_can_join_again(new_leases: Callable[[], Leases]) -> None:
+async def test_instance_that_left_can_join_again(new_leases: Callable[[], Leases]) -> None:
     leases = new_leases()
     await leases.join(ME, 1.0)
     await leases.leave()
@@ -111,7 +111,7 @@ async def test_renewing_is_no_news(new_leases: Callable[[], Leases], clock: Manu
 
 
 @pytest.mark.needs(Capability.ONE_INSTANCE)
-async def test_where_only_one_can_be_a_second_is_told_so(new_leases: Callable[[], Leases]) -> None:
+async def test_second_instance_is_refused_by_a_driver_for_one(new_leases: Callable[[], Leases]) -> None:
     mine, yours = new_leases(), new_leases()
     await mine.join(ME, 1.0)
     with pytest.raises(AlreadyRunning):
@@ -133,7 +133,7 @@ async def test_members_see_each_other(new_leases: Callable[[], Leases]) -> None:
 
 
 @pytest.mark.needs(Capability.SEVERAL_INSTANCES)
-async def test_a_name_that_somebody_has_is_not_given_to_another(new_leases: Callable[[], Leases]) -> None:
+async def test_name_of_a_member_is_not_given_to_another_instance(new_leases: Callable[[], Leases]) -> None:
     mine, yours = new_leases(), new_leases()
     await mine.join(ME, 1.0)
     with pytest.raises(AlreadyRunning, match="i-1"):
@@ -164,7 +164,7 @@ async def test_joining_leaving_and_a_new_weight_are_news_to_others(new_leases: C
 
 
 @pytest.mark.needs(Capability.SEVERAL_INSTANCES)
-async def test_what_happened_since_the_members_were_read_is_news_until_they_are_read_again(
+async def test_change_of_the_members_is_news_until_they_are_read(
     new_leases: Callable[[], Leases],
 ) -> None:
     mine, yours = new_leases(), new_leases()
@@ -180,7 +180,7 @@ async def test_what_happened_since_the_members_were_read_is_news_until_they_are_
 
 
 @pytest.mark.needs(Capability.SEVERAL_INSTANCES)
-async def test_whoever_left_and_came_back_in_between_is_news(new_leases: Callable[[], Leases]) -> None:
+async def test_member_that_left_and_came_back_is_news(new_leases: Callable[[], Leases]) -> None:
     mine, yours = new_leases(), new_leases()
     await yours.join(YOU, 1.0)
     await mine.members()
@@ -191,7 +191,7 @@ async def test_whoever_left_and_came_back_in_between_is_news(new_leases: Callabl
 
 
 @pytest.mark.needs(Capability.SEVERAL_INSTANCES)
-async def test_whoever_is_no_member_sees_the_members_and_their_news(new_leases: Callable[[], Leases]) -> None:
+async def test_instance_that_is_no_member_sees_the_members_and_their_news(new_leases: Callable[[], Leases]) -> None:
     mine, onlookers = new_leases(), new_leases()
     await mine.join(ME, 1.0)
     assert await onlookers.members() == {ME: 1.0}
@@ -200,7 +200,7 @@ async def test_whoever_is_no_member_sees_the_members_and_their_news(new_leases: 
 
 
 async def waits_in_vain(leases: Leases, clock: ManualClock) -> bool:
-    """For a tenth of a second, by whatever clock the driver goes."""
+    """Check that a wait of a tenth of a second ends without news, by the clock of the driver."""
     waiting = asyncio.create_task(leases.changed(0.1))
 
     def is_over() -> bool:

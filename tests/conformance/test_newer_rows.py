@@ -1,4 +1,4 @@
-"""Rows that a newer version wrote: fields and values that this version does not know."""
+"""Rows of a newer version: fields and values that this version does not know."""
 
 import json
 from typing import Any

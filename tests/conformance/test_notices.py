@@ -57,7 +57,7 @@ def opened(name: str = "n1", whose: str = "ops", *, due_ms: int = DUE_MS) -> Ope
 async def happen(
     alerts: Alerts, *abouts: str, kind: AlertKind = AlertKind.EXHAUSTED, at_ms: int = NOW_MS, message: str = "broken"
 ) -> list[AlertEvent]:
-    """As many events, of things that have no alert of this kind yet; with those that were there before."""
+    """Store so many events of subjects without an alert of this kind. Returns them with the events that existed before."""
     await alerts.record([Observation(kind, TENANT, about, message, at_ms, endpoint=about) for about in abouts])
     return await alerts.events(1_000)
 
@@ -118,10 +118,10 @@ async def test_the_answer_and_the_audit_are_kept_with_the_preference(notices: No
     assert await jobs.find_receipt(TENANT, "other key") == gone
 
 
-# What is gathered
+# Gathering
 
 
-async def test_what_happened_is_gathered_until_it_is_due(notices: Notices, alerts: Alerts) -> None:
+async def test_alert_events_are_gathered_until_their_notice_is_due(notices: Notices, alerts: Alerts) -> None:
     happened = await happen(alerts, "https://a", "https://b")
     assert await take(notices, happened, opened()) == 2
     assert await alerts.events(10) == []
@@ -146,16 +146,14 @@ async def test_a_happening_is_taken_once(notices: Notices, alerts: Alerts) -> No
     assert (await notices.digest(closed, 20)).counts == {AlertKind.EXHAUSTED: 1}
 
 
-async def test_what_nobody_wants_to_be_told_of_opens_nothing(notices: Notices, alerts: Alerts) -> None:
+async def test_event_without_a_preference_opens_no_notice(notices: Notices, alerts: Alerts) -> None:
     happened = await happen(alerts, "https://a")
     assert await notices.collect([each.id for each in happened], [], []) == 1
     assert await alerts.events(10) == []
     assert await notices.next_due_ms() is None
 
 
-async def test_later_notes_join_the_notice_that_is_open_and_are_told_when_it_is_due(
-    notices: Notices, alerts: Alerts
-) -> None:
+async def test_later_events_join_the_open_notice_and_are_sent_with_it(notices: Notices, alerts: Alerts) -> None:
     await take(notices, await happen(alerts, "https://a", at_ms=NOW_MS), opened("n1"))
     later = await happen(alerts, "https://a", at_ms=NOW_MS + SECOND, message="still broken")
     await take(notices, later, opened("n2", due_ms=DUE_MS + SECOND))
@@ -203,7 +201,7 @@ async def test_a_few_are_closed_at_a_time(notices: Notices, alerts: Alerts) -> N
     assert await notices.close_due(DUE_MS, 2) == whose[2:]
 
 
-async def test_only_the_first_things_have_lines_but_all_are_counted(notices: Notices, alerts: Alerts) -> None:
+async def test_notice_lists_the_first_subjects_and_counts_all(notices: Notices, alerts: Alerts) -> None:
     first = await happen(alerts, "https://z", at_ms=NOW_MS - SECOND)
     await take(notices, first, opened())
     await take(notices, await happen(alerts, *(f"https://{i:04}" for i in range(500))), opened())
@@ -222,7 +220,7 @@ async def test_only_the_first_things_have_lines_but_all_are_counted(notices: Not
     ]
 
 
-async def test_what_was_gathered_goes_with_its_preference(notices: Notices, alerts: Alerts) -> None:
+async def test_gathered_events_are_deleted_with_their_preference(notices: Notices, alerts: Alerts) -> None:
     await put(notices, preference())
     await take(notices, await happen(alerts, "https://a"), opened())
     await notices.delete_preference(TENANT, "ops", audit("alert-preference.delete", NOW_MS))

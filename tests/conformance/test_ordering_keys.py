@@ -1,4 +1,4 @@
-"""Executions of different jobs in order: one at a time, each after the one before it has ended."""
+"""Executions of different jobs of one ordering key: one at a time, each after the former one has ended."""
 
 from asyncio import gather
 from collections import Counter
@@ -33,18 +33,23 @@ from tests.support.factories import (
     spec,
 )
 
-LINE = Concurrency("customer-42", 1, ordered=True)
-SLOT = of_ordering_key(LINE.key)
+ORDERED = Concurrency("customer-42", 1, ordered=True)
+SLOT = of_ordering_key(ORDERED.key)
 RETRIES = RetryPolicy(max_attempts=2, backoff=Backoff.FIXED, initial_delay_ms=MINUTE)
 
 
-def in_line(of: JobSpec | None = None, *, at_ms: int = NOW_MS, line: Concurrency | None = LINE, **said: object) -> Job:
-    wanted = msgspec.structs.replace(of or spec(), concurrency=line, retry_policy=RETRIES)
-    return job(wanted, now_ms=at_ms, **said)
+def ordered(
+    of: JobSpec | None = None, *, at_ms: int = NOW_MS, key: Concurrency | None = ORDERED, **fields: object
+) -> Job:
+    wanted = msgspec.structs.replace(of or spec(), concurrency=key, retry_policy=RETRIES)
+    return job(wanted, now_ms=at_ms, **fields)
 
 
 async def run(crank: Crank) -> list[str]:
-    """Everything that is due, the last first, each ended before the next is fired. Answers whose they were."""
+    """Fire everything that is due, the last entry first, and end each execution before the next fire.
+
+    Returns the jobs in the order of their fires.
+    """
     ran = []
     while dispatches := (await crank.fire((await crank.due())[::-1])).dispatches:
         await crank.settle(*map(report, dispatches))
@@ -52,8 +57,8 @@ async def run(crank: Crank) -> list[str]:
     return ran
 
 
-async def fail(crank: Crank, of: Dispatch, **said: object) -> None:
-    await crank.settle(report(of, Outcome.FAILED, failure=failure(**said)))
+async def fail(crank: Crank, of: Dispatch, **fields: object) -> None:
+    await crank.settle(report(of, Outcome.FAILED, failure=failure(**fields)))
 
 
 async def used(crank: Crank, slot: str = SLOT) -> int:
@@ -61,22 +66,22 @@ async def used(crank: Crank, slot: str = SLOT) -> int:
 
 
 @pytest.mark.also_threaded
-async def test_jobs_of_one_line_run_in_the_order_of_their_times(crank: Crank) -> None:
+async def test_jobs_of_one_ordering_key_run_in_the_order_of_their_times(crank: Crank) -> None:
     times = [5, 3, 9, 1, 7]
-    jobs = {at: in_line(at_ms=NOW_MS + at) for at in times}
+    jobs = {at: ordered(at_ms=NOW_MS + at) for at in times}
     await crank.add(*jobs.values())
     crank.now_ms = NOW_MS + MINUTE
     assert await run(crank) == [jobs[at].id for at in sorted(times)]
 
 
-async def test_of_equal_times_the_one_that_was_created_earlier_is_first(crank: Crank) -> None:
-    jobs = [in_line() for _ in range(4)]
+async def test_job_that_was_created_earlier_is_first_of_equal_times(crank: Crank) -> None:
+    jobs = [ordered() for _ in range(4)]
     await crank.add(*reversed(jobs))
     assert await run(crank) == [one.id for one in jobs]
 
 
-async def test_one_that_is_not_the_first_is_held_even_if_nothing_runs(crank: Crank) -> None:
-    first, second = in_line(), in_line(at_ms=NOW_MS + 1)
+async def test_later_job_of_an_ordering_key_is_blocked_even_if_none_runs(crank: Crank) -> None:
+    first, second = ordered(), ordered(at_ms=NOW_MS + 1)
     await crank.add(first, second)
     crank.now_ms = NOW_MS + MINUTE
     (late,) = [entry for entry in await crank.due() if entry.key == second.id]
@@ -85,27 +90,29 @@ async def test_one_that_is_not_the_first_is_held_even_if_nothing_runs(crank: Cra
     (held,) = fired.blocked
     assert (held.entry, held.slot, held.limit) == (late, (TENANT, SLOT), 1)
     assert "turn" in held.reason
-    assert LINE.key in held.reason
+    assert ORDERED.key in held.reason
 
 
-async def test_one_whose_time_has_not_come_holds_nobody_up(crank: Crank) -> None:
-    await crank.add(in_line(at_ms=NOW_MS + HOUR))
-    second = in_line()
+async def test_job_that_is_not_due_blocks_no_other(crank: Crank) -> None:
+    await crank.add(ordered(at_ms=NOW_MS + HOUR))
+    second = ordered()
     await crank.add(second)
     assert await run(crank) == [second.id]
 
 
-async def test_lines_of_other_keys_and_tenants_and_plain_keys_are_apart(crank: Crank) -> None:
-    await crank.add(in_line(), in_line())
-    await crank.add(in_line(line=Concurrency("another", 1, ordered=True)))
-    await crank.add(in_line(line=Concurrency(LINE.key, 1)))
-    await crank.add(in_line(tenant=TenantId("other")))
+async def test_ordering_keys_other_tenants_and_concurrency_keys_are_independent(crank: Crank) -> None:
+    await crank.add(ordered(), ordered())
+    await crank.add(ordered(key=Concurrency("another", 1, ordered=True)))
+    await crank.add(ordered(key=Concurrency(ORDERED.key, 1)))
+    await crank.add(ordered(tenant=TenantId("other")))
     assert len((await crank.fire()).dispatches) == 4
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SNOOZED, Outcome.HANDED_BACK, Outcome.ORPHANED])
-async def test_what_waits_to_be_handed_out_again_keeps_the_line(crank: Crank, outcome: Outcome) -> None:
-    first, second = in_line(), in_line(at_ms=NOW_MS + 1)
+async def test_execution_that_waits_for_its_next_dispatch_keeps_the_ordering_key(
+    crank: Crank, outcome: Outcome
+) -> None:
+    first, second = ordered(), ordered(at_ms=NOW_MS + 1)
     await crank.add(first, second)
     crank.now_ms = NOW_MS + 1
     dispatch = await crank.fire_one()
@@ -121,15 +128,15 @@ async def test_what_waits_to_be_handed_out_again_keeps_the_line(crank: Crank, ou
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_one_that_is_given_up_lets_the_next_go(crank: Crank) -> None:
-    await crank.add(in_line(), in_line())
+async def test_dead_execution_frees_the_ordering_key(crank: Crank) -> None:
+    await crank.add(ordered(), ordered())
     await fail(crank, await crank.fire_one(), retryable=False)
     assert (await crank.fire_one()).number == 1
     assert await used(crank) == 1
 
 
-async def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_cancelling_an_execution_that_waits_for_a_retry_frees_the_ordering_key(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     dispatch = await crank.fire_one()
     await fail(crank, dispatch)
@@ -138,16 +145,16 @@ async def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go(crank: Cran
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_to_delete_one_that_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_deleting_a_job_that_waits_for_a_retry_frees_the_ordering_key(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
     await crank.change(first, lambda before: edits.delete(before, crank.now_ms, audit()))
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_one_that_is_paused_before_its_time_holds_nobody_up(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_job_paused_before_its_time_blocks_no_other(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     await crank.change(first, lambda before: edits.pause(before, NOW_MS, audit()))
     running = await crank.fire_one()
@@ -158,8 +165,8 @@ async def test_one_that_is_paused_before_its_time_holds_nobody_up(crank: Crank) 
     assert (await crank.fire_one()).job_id == first.id
 
 
-async def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_job_paused_while_it_waits_for_a_retry_frees_the_ordering_key(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
     await crank.change(first, lambda before: edits.pause(before, crank.now_ms, audit()))
@@ -172,8 +179,8 @@ async def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go(cr
     assert await used(crank) == 1
 
 
-async def test_one_that_fails_while_it_is_paused_lets_the_next_go(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_failure_of_a_paused_job_frees_the_ordering_key(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.STARTED))
@@ -184,8 +191,8 @@ async def test_one_that_fails_while_it_is_paused_lets_the_next_go(crank: Crank) 
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_an_edit_of_the_key_moves_a_fire_to_another_line(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_edit_of_the_key_moves_a_fire_to_another_ordering_key(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     other = msgspec.structs.replace(first.spec, concurrency=Concurrency("another", 1, ordered=True))
     await crank.change(first, lambda before: edits.replace(before, other, None, NOW_MS, None))
@@ -194,22 +201,24 @@ async def test_an_edit_of_the_key_moves_a_fire_to_another_line(crank: Crank) -> 
     assert (await used(crank), await used(crank, of_ordering_key("another"))) == (1, 1)
 
 
-@pytest.mark.parametrize("line", [None, Concurrency("another", 1, ordered=True)], ids=["none", "another"])
-async def test_an_edit_of_the_key_takes_what_waits_for_a_retry_out_of_the_line(
-    crank: Crank, line: Concurrency | None
+@pytest.mark.parametrize("key", [None, Concurrency("another", 1, ordered=True)], ids=["none", "another"])
+async def test_edit_of_the_key_removes_a_waiting_retry_from_the_ordering_key(
+    crank: Crank, key: Concurrency | None
 ) -> None:
-    first, second = in_line(), in_line()
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
-    other = msgspec.structs.replace(first.spec, concurrency=line, run_at=instant(NOW_MS))
+    other = msgspec.structs.replace(first.spec, concurrency=key, run_at=instant(NOW_MS))
     await crank.change(first, lambda before: edits.replace(before, other, None, crank.now_ms, None))
     assert (await crank.fire_one()).job_id == second.id
     assert [d.job_id for d in (await crank.fire(at_ms=NOW_MS + HOUR)).dispatches] == [first.id]
     assert await used(crank) == 1
 
 
-async def test_what_an_edit_takes_out_of_the_line_is_seen_to_end_by_what_waits_for_it(crank: Crank) -> None:
-    recurring = in_line(every(60))
+async def test_execution_that_an_edit_removes_from_an_ordering_key_is_still_watched_by_its_successor(
+    crank: Crank,
+) -> None:
+    recurring = ordered(every(60))
     await crank.add(recurring)
     dispatch = await crank.fire_one()
     await fail(crank, dispatch)
@@ -223,8 +232,8 @@ async def test_what_an_edit_takes_out_of_the_line_is_seen_to_end_by_what_waits_f
     assert run.nominal_ms == NOW_MS + MINUTE
 
 
-async def test_an_edit_of_anything_else_leaves_what_waits_for_a_retry_in_the_line(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_edit_of_other_fields_leaves_a_waiting_retry_in_the_ordering_key(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     await fail(crank, await crank.fire_one())
     other = msgspec.structs.replace(first.spec, name="new", run_at=instant(NOW_MS))
@@ -233,10 +242,10 @@ async def test_an_edit_of_anything_else_leaves_what_waits_for_a_retry_in_the_lin
     assert await used(crank) == 1
 
 
-async def test_one_that_runs_while_its_key_is_edited_leaves_the_old_line_when_it_is_handed_out_again(
+async def test_execution_that_runs_during_an_edit_of_its_key_leaves_the_old_key_at_its_next_dispatch(
     crank: Crank,
 ) -> None:
-    first, second = in_line(), in_line()
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.STARTED))
@@ -252,16 +261,16 @@ async def test_one_that_runs_while_its_key_is_edited_leaves_the_old_line_when_it
 
 
 async def test_a_recurring_job_takes_its_turns_among_the_others(crank: Crank) -> None:
-    recurring = in_line(every(catch_up=CatchUp(CatchUpPolicy.ALL), end_at=instant(NOW_MS + 2 * MINUTE)))
-    between = [in_line(at_ms=NOW_MS + at * SECOND) for at in (30, 90)]
+    recurring = ordered(every(catch_up=CatchUp(CatchUpPolicy.ALL), end_at=instant(NOW_MS + 2 * MINUTE)))
+    between = [ordered(at_ms=NOW_MS + at * SECOND) for at in (30, 90)]
     await crank.add(recurring, *between)
     crank.now_ms = NOW_MS + HOUR
     assert await run(crank) == [recurring.id, between[0].id, recurring.id, between[1].id, recurring.id]
 
 
-async def test_a_made_up_occurrence_is_in_line_with_its_own_time(crank: Crank) -> None:
-    recurring = in_line(every(catch_up=CatchUp(CatchUpPolicy.LATEST), end_at=instant(NOW_MS + 2 * MINUTE)))
-    between = in_line(at_ms=NOW_MS + 90 * SECOND)
+async def test_missed_occurrence_is_ordered_by_its_own_time(crank: Crank) -> None:
+    recurring = ordered(every(catch_up=CatchUp(CatchUpPolicy.LATEST), end_at=instant(NOW_MS + 2 * MINUTE)))
+    between = ordered(at_ms=NOW_MS + 90 * SECOND)
     await crank.add(recurring, between)
     crank.now_ms = NOW_MS + HOUR
     ran = [nominal for _ in range(4) for nominal in await _nominals(crank)]
@@ -274,8 +283,8 @@ async def _nominals(crank: Crank) -> list[int]:
     return [dispatch.nominal_ms for dispatch in dispatches]
 
 
-async def test_one_that_is_sent_again_does_not_wait_for_the_whole_line(crank: Crank) -> None:
-    jobs = [in_line() for _ in range(4)]
+async def test_resent_execution_does_not_wait_for_all_jobs_of_the_ordering_key(crank: Crank) -> None:
+    jobs = [ordered() for _ in range(4)]
     await crank.add(*jobs)
     dead = await crank.fire_one()
     await fail(crank, dead, retryable=False)
@@ -291,10 +300,10 @@ async def test_one_that_is_sent_again_does_not_wait_for_the_whole_line(crank: Cr
     assert await run(crank) == [one.id for one in jobs[2:]]
 
 
-async def test_one_that_would_wait_for_its_own_job_keeps_its_place(crank: Crank) -> None:
-    """Else it would be made, and wait among those that exist, while the next of the line overtakes it."""
-    recurring = in_line(every(overlap=Overlap.BUFFER_ALL))
-    other = in_line(at_ms=NOW_MS + 1)
+async def test_fire_that_would_wait_for_its_own_job_keeps_its_turn(crank: Crank) -> None:
+    """Otherwise it would be created and wait as an execution, while the next job of the ordering key overtakes it."""
+    recurring = ordered(every(overlap=Overlap.BUFFER_ALL))
+    other = ordered(at_ms=NOW_MS + 1)
     await crank.add(recurring, other)
     triggered = await crank.change(recurring, lambda before: edits.trigger(before, "k", NOW_MS, audit()))
     fires = [entry for entry in await crank.due() if entry.kind == Kind.FIRE]
@@ -308,32 +317,32 @@ async def test_one_that_would_wait_for_its_own_job_keeps_its_place(crank: Crank)
 
 
 async def test_a_fire_that_is_only_decided_against_takes_no_slot(crank: Crank) -> None:
-    expired = in_line(spec(start_deadline_sec=5))
-    second = in_line(at_ms=NOW_MS + 1)
+    expired = ordered(spec(start_deadline_sec=5))
+    second = ordered(at_ms=NOW_MS + 1)
     await crank.add(expired, second)
     crank.now_ms = NOW_MS + MINUTE
     assert [d for _ in range(2) for d in await run(crank)] == [second.id]
     assert await used(crank) == 0
 
 
-async def test_a_one_shot_leaves_the_line_when_it_is_fired(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_one_shot_leaves_the_ordering_key_after_it_fired(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     await crank.settle(report(await crank.fire_one()))
     assert await crank.fire_row(first) is None
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_a_fire_that_is_put_back_is_in_line_again(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_fire_that_is_put_back_has_its_turn_again(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     await crank.change(first, Change(fire=Fire(NOW_MS, None)))
     await crank.change(first, Change(fire=Fire(NOW_MS, NOW_MS)))
     assert await run(crank) == [first.id, second.id]
 
 
-async def test_a_lost_worker_keeps_the_line_for_the_retry(crank: Crank) -> None:
-    first, second = in_line(), in_line()
+async def test_lost_worker_keeps_the_ordering_key_for_the_retry(crank: Crank) -> None:
+    first, second = ordered(), ordered()
     await crank.add(first, second)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.STARTED))
@@ -344,8 +353,8 @@ async def test_a_lost_worker_keeps_the_line_for_the_retry(crank: Crank) -> None:
     assert (await crank.fire_one()).job_id == second.id
 
 
-async def test_of_many_who_fire_at_the_same_time_the_first_of_the_line_goes(crank: Crank) -> None:
-    jobs = [in_line() for _ in range(12)]
+async def test_concurrent_fires_dispatch_the_first_job_of_the_ordering_key(crank: Crank) -> None:
+    jobs = [ordered() for _ in range(12)]
     await crank.add(*jobs)
     ran: list[str] = []
     out: list[Dispatch] = []
@@ -359,15 +368,15 @@ async def test_of_many_who_fire_at_the_same_time_the_first_of_the_line_goes(cran
     assert ran == [one.id for one in jobs]
 
 
-class Lives:
-    """Jobs in two lines, people who edit them, and workers to whom anything may happen."""
+class RandomHistory:
+    """Random histories of jobs of two ordering keys, which users edit."""
 
-    LINES = (LINE, Concurrency("b", 1, ordered=True))
+    KEYS = (ORDERED, Concurrency("b", 1, ordered=True))
 
     def __init__(self, crank: Crank, seed: int) -> None:
         self.crank = crank
         self.random = Random(seed)
-        self.handed_out: dict[str, Dispatch] = {}
+        self.dispatched: dict[str, Dispatch] = {}
         self.jobs = [self._any(NOW_MS + self.random.randrange(30) * SECOND) for _ in range(10)]
 
     def _any(self, at_ms: int) -> Job:
@@ -377,7 +386,7 @@ class Lives:
             policy = CatchUp(random.choice(list(CatchUpPolicy)))
             end_at = instant(NOW_MS + MINUTE)
             made = every(random.choice([7, 11]), overlap=random.choice(list(Overlap)), catch_up=policy, end_at=end_at)
-        return in_line(made, at_ms=at_ms, line=random.choice(self.LINES))
+        return ordered(made, at_ms=at_ms, key=random.choice(self.KEYS))
 
     async def turn(self) -> None:
         self.crank.now_ms += self.random.randrange(2 * SECOND)
@@ -395,10 +404,10 @@ class Lives:
         self.random.shuffle(due)
         fired = await self.crank.fire(due)
         for each in fired.dispatches:
-            self.handed_out[each.execution_id] = each
+            self.dispatched[each.execution_id] = each
 
     async def report_some(self, outcomes: list[Outcome], share: float = 0.7) -> None:
-        chosen = [each for each in self.handed_out.values() if self.random.random() < share]
+        chosen = [each for each in self.dispatched.values() if self.random.random() < share]
         now_ms = self.crank.now_ms
         await self.crank.settle(
             *[
@@ -421,7 +430,7 @@ class Lives:
         if row.job.state.name == "PAUSED":
             await self.crank.change(one, lambda before: edits.resume(before, now_ms, audit()))
         elif self.random.random() < 0.5:
-            moved = msgspec.structs.replace(row.job.spec, concurrency=self.random.choice(self.LINES))
+            moved = msgspec.structs.replace(row.job.spec, concurrency=self.random.choice(self.KEYS))
             await self.crank.change(one, lambda before: edits.replace(before, moved, None, now_ms, None))
         elif row.fire and row.fire.due_ms is not None:
             await self.crank.change(one, lambda before: edits.pause(before, now_ms, audit()))
@@ -429,30 +438,32 @@ class Lives:
     async def check(self) -> None:
         found = [each for one in self.jobs for each in await self.crank.all_of(one)]
         held = Counter(name for each in found if each.state in OPEN for name in each.slots)
-        for line in self.LINES:
-            assert held[of_ordering_key(line.key)] == await used(self.crank, of_ordering_key(line.key))
-            assert held[of_ordering_key(line.key)] <= 1
+        for key in self.KEYS:
+            assert held[of_ordering_key(key.key)] == await used(self.crank, of_ordering_key(key.key))
+            assert held[of_ordering_key(key.key)] <= 1
         for each in found:
             if each.fired_ms is not None and each.state in OPEN:
                 assert len(each.slots) == 1
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_whatever_happens_one_of_a_line_is_out_at_a_time_and_everything_ends(crank: Crank, seed: int) -> None:
-    lives = Lives(crank, seed)
-    await crank.add(*lives.jobs)
+async def test_one_execution_of_an_ordering_key_is_dispatched_at_a_time_in_random_histories(
+    crank: Crank, seed: int
+) -> None:
+    history = RandomHistory(crank, seed)
+    await crank.add(*history.jobs)
     for _ in range(60):
-        await lives.turn()
-        await lives.check()
-    for one in lives.jobs:
+        await history.turn()
+        await history.check()
+    for one in history.jobs:
         await crank.change(one, lambda before: edits.resume(before, crank.now_ms, audit()))
     for _ in range(300):
-        await lives.fire()
-        await lives.check()
-        await lives.report_some([Outcome.SUCCEEDED], 1.0)
+        await history.fire()
+        await history.check()
+        await history.report_some([Outcome.SUCCEEDED], 1.0)
         crank.now_ms += SECOND
         if not await crank.timeline():
             break
     assert await crank.timeline() == []
-    states = {each.state for one in lives.jobs for each in await crank.all_of(one)}
+    states = {each.state for one in history.jobs for each in await crank.all_of(one)}
     assert states <= {State.SUCCEEDED, State.CANCELLED, State.EXPIRED, State.DEAD}

@@ -1,4 +1,4 @@
-"""Pauses of a tenant, a pool or everything: the fire itself refuses what is paused."""
+"""Pauses of a tenant, a pool or everything: the fire itself refuses paused entries."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ async def resume(crank: Crank, kind: str, name: str) -> None:
     ],
     ids=["plain", "deadline", "key", "ordered", "recurring", "overlap"],
 )
-async def test_fire_refuses_what_is_paused(crank: Crank, kind: str, name: str, of: JobSpec) -> None:
+async def test_fire_refuses_paused_entries(crank: Crank, kind: str, name: str, of: JobSpec) -> None:
     await crank.add(job(of))
     await pause(crank, kind, name)
     entries = await crank.due()
@@ -50,7 +50,7 @@ async def test_fire_refuses_what_is_paused(crank: Crank, kind: str, name: str, o
 
 
 @pytest.mark.parametrize(("kind", "name"), PAUSES)
-async def test_fire_refuses_a_retry_of_what_is_paused(crank: Crank, kind: str, name: str) -> None:
+async def test_fire_refuses_a_retry_of_a_paused_pool(crank: Crank, kind: str, name: str) -> None:
     await crank.add(job())
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, Outcome.SNOOZED, snooze_ms=1_000))
@@ -61,7 +61,7 @@ async def test_fire_refuses_a_retry_of_what_is_paused(crank: Crank, kind: str, n
 
 
 @pytest.mark.parametrize(("kind", "name"), PAUSES[:2])
-async def test_fire_of_a_mixed_batch_goes_on_with_what_is_not_paused(crank: Crank, kind: str, name: str) -> None:
+async def test_fire_of_a_mixed_batch_dispatches_entries_that_are_not_paused(crank: Crank, kind: str, name: str) -> None:
     elsewhere = Target("elsewhere", HANDLER)
     paused = [job(), job(every(60)), job(spec(concurrency=Concurrency("k", 1)))]
     others = [
@@ -77,7 +77,7 @@ async def test_fire_of_a_mixed_batch_goes_on_with_what_is_not_paused(crank: Cran
     assert fired.paused == 3
 
 
-async def test_fire_refuses_what_is_paused_behind_a_cap(crank: Crank) -> None:
+async def test_fire_refuses_paused_entries_behind_a_cap(crank: Crank) -> None:
     await crank.store.settings_store.put_tenant(TENANT, TenantSettings(max_running=5), audit())
     await crank.add(*[job() for _ in range(3)])
     await pause(crank, "POOL", POOL)
@@ -86,19 +86,19 @@ async def test_fire_refuses_what_is_paused_behind_a_cap(crank: Crank) -> None:
     assert len((await crank.fire()).dispatches) == 3
 
 
-async def test_nothing_created_after_a_pause_is_handed_out_while_fires_go_on(crank: Crank) -> None:
-    """Fires run beside the pause. A job that is created after the pause was stored is in none of them."""
+async def test_nothing_created_after_a_pause_is_dispatched_by_concurrent_fires(crank: Crank) -> None:
+    """Fires run beside the pause. None of them dispatches a job that is created after the pause was stored."""
     before = [job() for _ in range(30)]
     await crank.add(*before)
     late = [job() for _ in range(5)]
-    handed_out: list[str] = []
+    dispatched: list[str] = []
     stored = asyncio.Event()
 
     async def fire_again_and_again() -> None:
         while not stored.is_set() or await crank.due():
             entries = (await crank.due())[:2]
             fired = await crank.store.firing.fire(crank.owner, [FireRequest(entry) for entry in entries], NOW_MS)
-            handed_out.extend(dispatch.job_id for dispatch in fired.dispatches)
+            dispatched.extend(dispatch.job_id for dispatch in fired.dispatches)
             if stored.is_set() and not fired.dispatches:
                 return
 
@@ -107,4 +107,4 @@ async def test_nothing_created_after_a_pause_is_handed_out_while_fires_go_on(cra
     await crank.add(*late)
     stored.set()
     await firing
-    assert not {each.id for each in late} & set(handed_out)
+    assert not {each.id for each in late} & set(dispatched)

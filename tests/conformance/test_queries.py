@@ -40,7 +40,7 @@ async def ids_of(query_store: QueryStore, where: JobFilter, tenant: TenantId = T
 
 
 async def end(crank: Crank, one: Job, outcome: Outcome = Outcome.SUCCEEDED) -> Dispatch:
-    """A job that is added, fires and ends."""
+    """Add, fire and end a job."""
     await crank.add(one)
     dispatch = await crank.fire_one()
     await crank.settle(report(dispatch, outcome, failure=failure()))
@@ -75,7 +75,7 @@ async def test_jobs_are_listed_newest_first_and_in_pages(crank: Crank, query_sto
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "definition"),
     [
         (JobFilter(type="INTERVAL"), every()),
         (JobFilter(pool="mail"), spec(target=Target("mail", HANDLER))),
@@ -90,8 +90,8 @@ async def test_jobs_are_listed_newest_first_and_in_pages(crank: Crank, query_sto
     ],
     ids=["type", "pool", "handler", "name", "tag", "unique key", "several"],
 )
-async def test_jobs_are_filtered(crank: Crank, query_store: QueryStore, where: JobFilter, said: JobSpec) -> None:
-    wanted = job(said)
+async def test_jobs_are_filtered(crank: Crank, query_store: QueryStore, where: JobFilter, definition: JobSpec) -> None:
+    wanted = job(definition)
     await crank.add(job(spec(tags=("blue",), name="other", unique_key="other")), wanted, job())
     assert await ids_of(query_store, where) == [wanted.id]
 
@@ -308,9 +308,7 @@ async def test_jobs_that_wait_are_counted_no_further_than_asked(crank: Crank, qu
     assert [await query_store.jobs_waiting(TENANT, most) for most in (0, 2, 3, 5, 6, 7)] == [0, 2, 3, 5, 6, 6]
 
 
-async def test_the_next_one_shot_is_neither_a_schedule_nor_somebody_elses(
-    crank: Crank, query_store: QueryStore
-) -> None:
+async def test_next_one_shot_is_no_schedule_and_of_the_same_tenant(crank: Crank, query_store: QueryStore) -> None:
     assert await query_store.next_one_shot_ms(TENANT) is None
     soon, later = (spec(type=JobType.DELAYED, delay_sec=seconds) for seconds in (60, 90))
     await crank.add(job(every(5)), job(later), job(soon, tenant=OTHER))
@@ -325,7 +323,7 @@ async def test_unique_keys_are_taken_within_a_tenant(crank: Crank, query_store: 
     assert await query_store.keys_taken(TENANT, []) == set()
 
 
-# Ids, cursors and texts that no database can hold
+# Ids, cursors and texts that no database can store
 
 
 @pytest.mark.parametrize("text", NOT_IDS)

@@ -1,4 +1,4 @@
-"""Settings of tenants and pools, pauses, and the audit."""
+"""Settings of tenants and pools, pauses, and the audit log."""
 
 import msgspec
 import pytest
@@ -29,9 +29,7 @@ OTHER = TenantId("other")
 # Pools
 
 
-async def test_a_pool_stays_with_what_was_set_for_it(
-    crank: Crank, settings_store: SettingsStore, workload: Workload
-) -> None:
+async def test_pool_keeps_its_settings(crank: Crank, settings_store: SettingsStore, workload: Workload) -> None:
     settings = PoolSettings(retry_policy=RetryPolicy(max_attempts=7), timeout_sec=30, description="Loads.")
     await settings_store.put_pool(POOL, PoolSettings(), audit("pool.put"))
     await settings_store.put_pool(POOL, settings, audit("pool.put", NOW_MS + 1))
@@ -42,7 +40,7 @@ async def test_a_pool_stays_with_what_was_set_for_it(
     assert len(await settings_store.list_audit(TENANT, target=None, subject=None, after=None, limit=10)) == 2
 
 
-async def test_the_newest_worker_says_what_a_handler_is(crank: Crank, settings_store: SettingsStore) -> None:
+async def test_handler_is_described_by_the_newest_worker(crank: Crank, settings_store: SettingsStore) -> None:
     assert await settings_store.find_handler(POOL, HANDLER) is None
     await crank.settle(signs=[hello("w-1", HandlerInfo(POOL, HANDLER, doc="old"))])
     newer = HandlerInfo(POOL, HANDLER, {"type": "object"}, doc="new")
@@ -86,7 +84,7 @@ async def test_settings_put_while_the_clock_was_ahead_hide_no_later_ones(setting
 # Pauses
 
 
-async def test_what_is_held_is_held_once_since_it_was_first_and_until_it_is_let_go(
+async def test_pause_is_stored_once_since_its_first_request_until_it_is_removed(
     settings_store: SettingsStore,
 ) -> None:
     assert await settings_store.pauses() == []

@@ -38,7 +38,7 @@ async def test_claims_are_answered_in_order(signals: Signals) -> None:
     assert await signals.claim(WORKER, [], NOW_MS) == []
 
 
-async def test_a_batch_of_thousands_is_claimed_and_told(signals: Signals) -> None:
+async def test_batch_of_thousands_is_claimed_and_acked(signals: Signals) -> None:
     batch = [dispatch(number=number) for number in range(1, 5_001)]
     assert await signals.claim(WORKER, batch, NOW_MS) == [Token(each.number, NOW_MS) for each in batch]
     await signals.ack([(each.execution_id, each.number) for each in batch])
@@ -61,7 +61,7 @@ async def test_the_next_dispatch_of_an_execution_has_a_greater_token(signals: Si
     assert int(first) < int(second)
 
 
-async def test_what_the_log_was_told_of_is_not_delivered_again(signals: Signals) -> None:
+async def test_acked_dispatch_is_not_delivered_again(signals: Signals) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
     await signals.ack([(one.execution_id, one.number)])
@@ -100,21 +100,21 @@ async def test_an_acked_dispatch_is_not_renewed(signals: Signals) -> None:
 
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
-async def test_what_was_told_without_a_claim_is_told(signals: Signals) -> None:
-    """The claim was forgotten while it ran."""
+async def test_dispatch_acked_without_a_claim_is_acked(signals: Signals) -> None:
+    """The claim was lost while the execution ran."""
     one = dispatch()
     await signals.ack([(one.execution_id, one.number)])
     assert await signals.claim(OTHER, [one], NOW_MS) == [ClaimRefused.ACKED]
 
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
-async def test_what_nothing_was_told_of_yet_is_held(signals: Signals) -> None:
+async def test_unacked_dispatch_stays_claimed(signals: Signals) -> None:
     one = dispatch()
     await signals.claim(WORKER, [one], NOW_MS)
     assert await signals.claim(OTHER, [one], NOW_MS + 1) == [ClaimRefused.CLAIMED]
 
 
-async def test_of_many_who_claim_at_once_one_gets_it(signals: Signals) -> None:
+async def test_concurrent_claims_of_one_dispatch_succeed_once(signals: Signals) -> None:
     one = dispatch()
     claims = [signals.claim(WorkerId(f"w-{n}"), [one], NOW_MS) for n in range(8)]
     answers = await asyncio.gather(*claims)
@@ -122,7 +122,7 @@ async def test_of_many_who_claim_at_once_one_gets_it(signals: Signals) -> None:
 
 
 @pytest.mark.needs(Capability.SEVERAL_LOOPS)
-async def test_of_many_who_claim_at_once_in_loops_of_their_own_one_gets_it(signals: Signals) -> None:
+async def test_concurrent_claims_from_several_loops_succeed_once(signals: Signals) -> None:
     one = dispatch()
 
     def claim(n: int) -> list[Token | ClaimRefused]:
@@ -138,7 +138,7 @@ async def lapsing(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualC
         yield opened
 
 
-async def test_a_claim_lapses_and_the_next_token_is_greater_whatever_the_clock_says(lapsing: Signals) -> None:
+async def test_claim_lapses_and_the_next_token_is_greater_even_if_the_clock_went_back(lapsing: Signals) -> None:
     one = dispatch()
 
     async def claimed(at_ms: int) -> Token | None:
@@ -168,23 +168,23 @@ async def test_a_lapsed_claim_is_renewed_unless_another_delivery_was_claimed_sin
     assert await lapsing.renew(claims) == [Token(1, NOW_MS), ClaimRefused.CLAIMED]  # type: ignore[arg-type]
 
 
-async def test_what_was_told_does_not_lapse_with_its_claim(lapsing: Signals) -> None:
-    told, untold = dispatch(), dispatch()
+async def test_ack_does_not_lapse_with_the_claim(lapsing: Signals) -> None:
+    acked, unacked = dispatch(), dispatch()
 
     async def lapsed() -> bool:
-        (answer,) = await lapsing.claim(OTHER, [untold], NOW_MS)
+        (answer,) = await lapsing.claim(OTHER, [unacked], NOW_MS)
         return isinstance(answer, Token)
 
-    await lapsing.claim(WORKER, [told, untold], NOW_MS)
-    await lapsing.ack([(told.execution_id, told.number)])
+    await lapsing.claim(WORKER, [acked, unacked], NOW_MS)
+    await lapsing.ack([(acked.execution_id, acked.number)])
     await eventually(lapsed)
-    assert await lapsing.claim(OTHER, [told], NOW_MS) == [ClaimRefused.ACKED]
+    assert await lapsing.claim(OTHER, [acked], NOW_MS) == [ClaimRefused.ACKED]
 
 
-# Flags
+# Revocations
 
 
-async def test_nothing_starts_before_the_era_has_begun(signals: Signals) -> None:
+async def test_nothing_starts_before_the_generation_has_begun(signals: Signals) -> None:
     assert not await signals.has_generation(POOL)
     assert await signals.pre_start_check(POOL, [dispatch(A)]) is None
     await signals.begin_generation(POOL)
@@ -192,45 +192,45 @@ async def test_nothing_starts_before_the_era_has_begun(signals: Signals) -> None
     assert await signals.pre_start_check(POOL, [dispatch(A)]) == {}
 
 
-async def test_each_pool_has_its_own_era(signals: Signals) -> None:
+async def test_each_pool_has_its_own_generation(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     assert not await signals.has_generation("mail")
     assert await signals.pre_start_check("mail", [dispatch(A)]) is None
 
 
-async def test_a_flag_is_seen_at_the_last_look(signals: Signals) -> None:
+async def test_revocation_is_seen_by_the_pre_start_check(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
     assert await signals.pre_start_check(POOL, [dispatch(A), dispatch(B)]) == {A: "cancelled by ann"}
 
 
-async def test_flags_that_were_raised_before_the_era_are_seen_in_it(signals: Signals) -> None:
+async def test_revocations_from_before_the_generation_are_seen_in_it(signals: Signals) -> None:
     await signals.revoke(POOL, [(A, 1, "EDITED")])
     await signals.begin_generation(POOL)
     assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "EDITED"}
 
 
-async def test_a_flag_is_for_one_dispatch(signals: Signals) -> None:
+async def test_revocation_is_for_one_dispatch(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     await signals.revoke(POOL, [(A, 1, "EDITED")])
     assert await signals.pre_start_check(POOL, [dispatch(A, 2)]) == {}
     assert await signals.revoked(POOL, [(A, 2)]) == {}
 
 
-async def test_a_flag_is_for_one_pool(signals: Signals) -> None:
+async def test_revocation_is_for_one_pool(signals: Signals) -> None:
     await signals.begin_generation("mail")
     await signals.revoke(POOL, [(A, 1, "EDITED")])
     assert await signals.pre_start_check("mail", [dispatch(A)]) == {}
 
 
-async def test_a_later_wish_replaces_an_earlier_one(signals: Signals) -> None:
+async def test_later_revocation_replaces_an_earlier_one(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     await signals.revoke(POOL, [(A, 1, "EDITED")])
     await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
     assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "cancelled by ann"}
 
 
-async def test_looking_takes_no_flag_down(signals: Signals) -> None:
+async def test_pre_start_check_removes_no_revocation(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     await signals.revoke(POOL, [(A, 1, "cancelled by ann")])
     await signals.pre_start_check(POOL, [dispatch(A)])
@@ -238,7 +238,7 @@ async def test_looking_takes_no_flag_down(signals: Signals) -> None:
     assert await signals.revoked(POOL, [(A, 1)]) == {A: "cancelled by ann"}
 
 
-async def test_what_runs_learns_that_it_is_asked_to_end(signals: Signals) -> None:
+async def test_running_execution_learns_of_its_revocation(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     running = [(A, 1), (B, 3)]
     assert await signals.revoked(POOL, running) == {}
@@ -247,7 +247,7 @@ async def test_what_runs_learns_that_it_is_asked_to_end(signals: Signals) -> Non
     assert await signals.revoked(POOL, []) == {}
 
 
-async def test_whether_flags_are_few_or_many_each_is_seen(signals: Signals) -> None:
+async def test_every_revocation_is_seen_among_few_or_many(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     flags = [(ExecutionId(f"x-{n}"), n, f"reason {n}") for n in range(3_000)]
     await signals.revoke(POOL, flags)
@@ -260,11 +260,11 @@ async def test_whether_flags_are_few_or_many_each_is_seen(signals: Signals) -> N
     assert await signals.pre_start_check(POOL, []) == {}
 
 
-# Bars
+# Fences
 
 
 @pytest.mark.parametrize("others", [0, 100])
-async def test_nothing_of_a_job_that_was_fired_up_to_its_bar_starts(signals: Signals, others: int) -> None:
+async def test_fenced_dispatches_of_a_job_do_not_start(signals: Signals, others: int) -> None:
     await signals.begin_generation(POOL)
     for n in range(others):
         await signals.fence(POOL, JobId(f"other-{n}"), NOW_MS)
@@ -279,7 +279,7 @@ async def test_nothing_of_a_job_that_was_fired_up_to_its_bar_starts(signals: Sig
     assert await signals.pre_start_check("mail", [before]) == {}
 
 
-async def test_a_later_bar_reaches_further(signals: Signals) -> None:
+async def test_later_fence_reaches_further(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     one = dispatch(job_id="j", fired_ms=NOW_MS + 5)
     await signals.fence(POOL, JobId("j"), NOW_MS)
@@ -288,14 +288,14 @@ async def test_a_later_bar_reaches_further(signals: Signals) -> None:
     assert await signals.pre_start_check(POOL, [one]) == {one.execution_id: FENCED}
 
 
-async def test_a_flag_says_more_than_a_bar(signals: Signals) -> None:
+async def test_revocation_takes_precedence_over_a_fence(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     await signals.fence(POOL, JobId("j"), NOW_MS)
     await signals.revoke(POOL, [(A, 1, "PAUSED")])
     assert await signals.pre_start_check(POOL, [dispatch(A, job_id="j")]) == {A: "PAUSED"}
 
 
-async def test_what_runs_goes_on_behind_a_bar(signals: Signals) -> None:
+async def test_running_execution_goes_on_behind_a_fence(signals: Signals) -> None:
     await signals.begin_generation(POOL)
     one = dispatch(job_id="j")
     await signals.fence(POOL, JobId("j"), NOW_MS)
@@ -303,14 +303,14 @@ async def test_what_runs_goes_on_behind_a_bar(signals: Signals) -> None:
 
 
 @pytest.mark.needs(Capability.CLAIMS_LAPSE)
-async def test_what_was_fired_before_the_era_does_not_start_in_it(signals: Signals) -> None:
-    """Claims may be forgotten and the dispatches not: nobody knows whether they have run."""
+async def test_dispatch_fired_before_the_generation_does_not_start_in_it(signals: Signals) -> None:
+    """Claims may be lost and the messages not, so it is unknown whether the dispatches have run."""
     await signals.begin_generation(POOL, NOW_MS)
     before, after = dispatch(fired_ms=NOW_MS), dispatch(fired_ms=NOW_MS + 1)
     assert await signals.pre_start_check(POOL, [before, after]) == {before.execution_id: FENCED}
 
 
-async def test_an_era_beats_and_without_one_nothing_does(signals: Signals) -> None:
+async def test_heartbeat_of_a_generation_needs_a_generation(signals: Signals) -> None:
     assert await signals.beat(POOL, NOW_MS, 0) is None
     await signals.begin_generation(POOL)
     assert await signals.beat(POOL, NOW_MS, 0) == NOW_MS

@@ -26,12 +26,12 @@ OTHER = TenantId("other")
 MOST = 1000
 
 
-def once(**said: Any) -> JobSpec:
-    return spec(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **said})
+def once(**fields: Any) -> JobSpec:
+    return spec(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
-def recurring(**said: Any) -> JobSpec:
-    return every(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **said})
+def recurring(**fields: Any) -> JobSpec:
+    return every(**{"target": TARGET, "retry_policy": RetryPolicy(max_attempts=1), **fields})
 
 
 async def listed(query_store: QueryStore, status: str | None = None, offset: int = 0, limit: int = MOST) -> list[JobId]:
@@ -39,7 +39,7 @@ async def listed(query_store: QueryStore, status: str | None = None, offset: int
 
 
 async def statuses(query_store: QueryStore, ids: Iterable[JobId]) -> dict[JobId, TaskStatus]:
-    """By what is read of each job alone; those that are cancelled have none."""
+    """The status of each task, computed from the rows of its job alone; cancelled tasks have none."""
     found = {}
     for id_ in ids:
         row = await query_store.find_job(TENANT, id_)
@@ -98,15 +98,15 @@ async def test_a_task_comes_with_its_job_its_time_and_its_latest_execution(
 
 @dataclass(frozen=True)
 class Case:
-    said: str
+    kind: str
     outcome: str
     edit: str
 
 
-SAID = {"once": once(), "for ever": recurring(), "for the last time": recurring(max_runs=1)}
+SPECS = {"once": once(), "for ever": recurring(), "for the last time": recurring(max_runs=1)}
 OUTCOMES = {
     "not yet": None,
-    "handed out": None,
+    "dispatched": None,
     "started": Outcome.STARTED,
     "succeeded": Outcome.SUCCEEDED,
     "failed": Outcome.FAILED,
@@ -120,7 +120,7 @@ EDITS = {
     "halted": (JobState.PAUSED, "the receiver answered 410"),
     "cancelled": (JobState.CANCELLED, None),
 }
-CASES = [Case(*case) for case in product(SAID, OUTCOMES, EDITS)]
+CASES = [Case(*case) for case in product(SPECS, OUTCOMES, EDITS)]
 
 
 def stop(state: JobState, halted: str | None = None) -> Any:
@@ -132,18 +132,18 @@ def stop(state: JobState, halted: str | None = None) -> Any:
 
 
 def job_of(case: Case) -> Job:
-    said = SAID[case.said]
+    chosen = SPECS[case.kind]
     if case.outcome == "failed":
-        said = msgspec.structs.replace(said, retry_policy=RetryPolicy(max_attempts=2))
-    if case.outcome == "not yet" and said.one_shot:
-        said = msgspec.structs.replace(said, run_at=instant(NOW_MS + DAY))
+        chosen = msgspec.structs.replace(chosen, retry_policy=RetryPolicy(max_attempts=2))
+    if case.outcome == "not yet" and chosen.one_shot:
+        chosen = msgspec.structs.replace(chosen, run_at=instant(NOW_MS + DAY))
     elif case.outcome == "not yet":
-        said = msgspec.structs.replace(said, start_at=instant(NOW_MS + DAY))
-    return job(said)
+        chosen = msgspec.structs.replace(chosen, start_at=instant(NOW_MS + DAY))
+    return job(chosen)
 
 
 async def play(crank: Crank) -> dict[JobId, Case]:
-    """A task for each case, brought to where it is to be."""
+    """Create a task for each case, and bring it into its state."""
     tasks = {case: job_of(case) for case in CASES}
     cases = {task.id: case for case, task in tasks.items()}
     await crank.add(*tasks.values())
@@ -171,7 +171,7 @@ async def test_each_task_is_listed_under_its_status_and_no_other(crank: Crank, q
     assert await query_store.count_tasks(TENANT, None, MOST) == len(expected)
 
 
-async def test_what_a_list_says_of_a_task_gives_its_status(crank: Crank, query_store: QueryStore) -> None:
+async def test_status_of_a_task_follows_from_its_list_row(crank: Crank, query_store: QueryStore) -> None:
     expected = await statuses(query_store, await play(crank))
     found = {task.row.job.id: status_of(task) for task in await query_store.list_tasks(TENANT, None, 0, MOST)}
     assert found == expected

@@ -50,16 +50,16 @@ async def leave(throttles: Throttles, name: str, ran_ms: int = 0) -> None:
 
 
 def about(*waits_ms: float) -> Any:
-    """Waits for a place, but for the rounding."""
+    """Waits for a slot, apart from the rounding."""
     return pytest.approx([-wait for wait in waits_ms], abs=1)
 
 
-async def test_nobody_asks_for_nothing(throttles: Throttles) -> None:
+async def test_empty_request_is_answered_with_nothing(throttles: Throttles) -> None:
     assert await throttles.ask([], NOW_MS) == []
     await throttles.end([])
 
 
-async def test_whoever_finds_no_token_is_given_the_next_free_instant(throttles: Throttles) -> None:
+async def test_caller_without_a_token_gets_the_next_free_instant(throttles: Throttles) -> None:
     assert await ask(throttles, "abc", TEN_A_SECOND) == [GO, 100, 200]
 
 
@@ -76,7 +76,7 @@ async def test_a_reservation_is_used_once(throttles: Throttles) -> None:
     assert await ask(throttles, "b", TEN_A_SECOND, NOW_MS + 100) == [100]
 
 
-async def test_a_reservation_that_nobody_came_for_is_forgotten(throttles: Throttles) -> None:
+async def test_unused_reservation_is_forgotten(throttles: Throttles) -> None:
     await ask(throttles, "abc", TEN_A_SECOND)
     late_ms = NOW_MS + 100 + KEPT_MS
     assert await ask(throttles, "xb", TEN_A_SECOND, late_ms) == [GO, 100]
@@ -89,7 +89,7 @@ async def test_a_burst_goes_at_once_and_comes_back_with_time(throttles: Throttle
     assert await ask(throttles, "efgh", limits, NOW_MS + 60_000) == [GO, GO, GO, 1000]
 
 
-async def test_those_who_come_late_do_not_come_all_at_once(throttles: Throttles) -> None:
+async def test_late_callers_are_not_admitted_all_at_once(throttles: Throttles) -> None:
     names = [f"{n:03}" for n in range(100)]
     knocks = [knock(name, TEN_A_SECOND) for name in names]
     await throttles.ask(knocks, NOW_MS)
@@ -98,7 +98,7 @@ async def test_those_who_come_late_do_not_come_all_at_once(throttles: Throttles)
     assert len(set(waits)) == len(waits) - waits.count(GO) + 1
 
 
-async def test_no_more_than_the_limit_are_inside(throttles: Throttles) -> None:
+async def test_no_more_calls_than_the_limit_are_in_flight(throttles: Throttles) -> None:
     waits = await ask(throttles, "abcde", TWO_AT_ONCE)
     assert waits[:2] == [GO, GO]
     assert all(-UNKNOWN_LENGTH_MS <= wait <= -SOONEST_MS for wait in waits[2:])
@@ -108,27 +108,27 @@ async def test_no_more_than_the_limit_are_inside(throttles: Throttles) -> None:
     assert later[0] == GO > later[1]
 
 
-async def test_whoever_is_inside_may_ask_again(throttles: Throttles) -> None:
+async def test_admitted_caller_may_ask_again(throttles: Throttles) -> None:
     limits = EndpointLimits(1, 10.0)
     assert await ask(throttles, "aa", limits) == [GO, GO]
     await leave(throttles, "a")
     assert await ask(throttles, "b", limits, NOW_MS + 50) == [50]
 
 
-async def test_whoever_waits_for_a_place_has_paid_nothing(throttles: Throttles) -> None:
+async def test_caller_that_waits_for_a_slot_has_used_no_token(throttles: Throttles) -> None:
     limits = EndpointLimits(1, 10.0)
     assert await ask(throttles, "ab", limits) == [GO, -SOONEST_MS]
     await leave(throttles, "a")
     assert await ask(throttles, "b", limits, NOW_MS + 100) == [GO]
 
 
-async def test_a_place_that_nobody_gives_back_is_free_when_its_lease_ends(throttles: Throttles) -> None:
+async def test_slot_that_is_not_returned_is_freed_when_its_lease_ends(throttles: Throttles) -> None:
     await throttles.ask([knock("a", EndpointLimits(1, None), lease_ms=1000)], NOW_MS)
     assert (await ask(throttles, "b", EndpointLimits(1, None), NOW_MS + 999))[0] < 0
     assert await ask(throttles, "b", EndpointLimits(1, None), NOW_MS + 1000) == [GO]
 
 
-async def test_a_newcomer_leaves_a_free_place_to_whoever_should_be_back(throttles: Throttles) -> None:
+async def test_new_caller_leaves_a_free_slot_to_an_expected_caller(throttles: Throttles) -> None:
     one = EndpointLimits(1, None)
     await ask(throttles, "ab", one)
     await leave(throttles, "a")
@@ -136,7 +136,7 @@ async def test_a_newcomer_leaves_a_free_place_to_whoever_should_be_back(throttle
     assert await ask(throttles, "b", one, NOW_MS + 1000) == [GO]
 
 
-async def test_who_does_not_come_back_is_not_waited_for(throttles: Throttles) -> None:
+async def test_caller_that_does_not_come_back_is_not_waited_for(throttles: Throttles) -> None:
     one = EndpointLimits(1, None)
     await ask(throttles, "ab", one)
     await leave(throttles, "a")
@@ -157,7 +157,7 @@ async def test_waits_follow_how_long_calls_take_and_how_many_are_before(throttle
     )
 
 
-async def test_whoever_came_first_keeps_its_place_in_the_line(throttles: Throttles) -> None:
+async def test_waiting_callers_keep_their_order(throttles: Throttles) -> None:
     one = EndpointLimits(1, None)
     await ask(throttles, "a", one)
     await leave(throttles, "a", ran_ms=10_000)
@@ -167,7 +167,7 @@ async def test_whoever_came_first_keeps_its_place_in_the_line(throttles: Throttl
     assert await ask(throttles, "zyx", one, NOW_MS + 5) == about(*(WAIT_FACTOR * 10_000 * n for n in (1, 2, 3)))
 
 
-async def test_nobody_waits_for_a_place_for_longer_than_half_a_minute(throttles: Throttles) -> None:
+async def test_wait_for_a_slot_is_at_most_half_a_minute(throttles: Throttles) -> None:
     await ask(throttles, "a", EndpointLimits(1, None))
     await leave(throttles, "a", ran_ms=1000)
     knocks = [knock(f"{n}", EndpointLimits(1, None)) for n in range(200)]
@@ -181,7 +181,7 @@ async def test_each_endpoint_has_its_own(throttles: Throttles) -> None:
     assert await throttles.ask(knocks, NOW_MS) == [GO, GO, GO]
 
 
-async def test_a_limit_that_was_lifted_holds_nobody_up(throttles: Throttles) -> None:
+async def test_lifted_limit_blocks_no_caller(throttles: Throttles) -> None:
     await ask(throttles, "abc", TWO_AT_ONCE)
     assert await ask(throttles, "de", EndpointLimits(20, None), NOW_MS + 1) == [GO, GO]
 

@@ -16,14 +16,14 @@ async def take(tokens: Tokens, count: int, after_ms: int = 0, rate: Rate = TEN_A
     return granted
 
 
-async def test_as_many_as_the_burst_at_once_and_then_one_an_interval(tokens: Tokens) -> None:
+async def test_burst_is_granted_at_once_and_then_one_token_an_interval(tokens: Tokens) -> None:
     assert (await take(tokens, 7)).count == 5
     assert (await take(tokens, 7, 99)).count == 0
     assert (await take(tokens, 7, 101)).count == 1
     assert (await take(tokens, 7, 350)).count == 2
 
 
-async def test_whoever_gets_less_is_told_when_there_is_more(tokens: Tokens) -> None:
+async def test_partial_grant_names_when_more_tokens_come(tokens: Tokens) -> None:
     assert (await take(tokens, 3)).more_ms == NOW_MS
     granted = await take(tokens, 3)
     assert granted.count == 2
@@ -31,13 +31,13 @@ async def test_whoever_gets_less_is_told_when_there_is_more(tokens: Tokens) -> N
     assert (await take(tokens, 1, granted.more_ms - NOW_MS)).count == 1
 
 
-async def test_what_was_not_used_can_be_given_back(tokens: Tokens) -> None:
+async def test_unused_tokens_can_be_returned(tokens: Tokens) -> None:
     await take(tokens, 5)
     assert (await take(tokens, -2, 1)).count == -2
     assert (await take(tokens, 5, 1)).count == 2
 
 
-async def test_nobody_saves_more_than_a_burst(tokens: Tokens) -> None:
+async def test_tokens_accumulate_to_at_most_a_burst(tokens: Tokens) -> None:
     await take(tokens, 5)
     assert (await take(tokens, -9, 1)).count == -9
     assert (await take(tokens, 100, 3_600_000)).count == 5
@@ -64,7 +64,7 @@ async def test_another_rate_counts_from_now_on(tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize("per_sec", [0.5, 3, 7.7, 1_000])
-async def test_no_more_than_the_rate_and_a_burst_whatever_is_asked(tokens: Tokens, per_sec: float) -> None:
+async def test_no_more_than_the_rate_and_a_burst_is_granted(tokens: Tokens, per_sec: float) -> None:
     random, got, now_ms = Random(str(per_sec)), 0, 0
     rate = Rate(per_sec, burst=4)
     for _ in range(60):

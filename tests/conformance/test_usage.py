@@ -1,4 +1,4 @@
-"""What tenants used is counted with the batch that says so: once, whatever comes twice."""
+"""The usage of tenants is counted with the batch that reports it: once, although reports and batches are repeated."""
 
 import asyncio
 from typing import Any
@@ -39,9 +39,9 @@ async def many_fired(crank: Crank, count: int, of: JobSpec = PLAIN) -> tuple[Dis
     return tuple((await crank.fire()).dispatches)
 
 
-def ended(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **said: Any) -> Report:
-    """As a worker says it: with the job, the tenant and the size of the payload."""
-    return report(of, outcome, **{"job_id": of.job_id, "tenant": of.tenant, "payload_bytes": 10, **said})
+def ended(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **fields: Any) -> Report:
+    """Report an end as a worker does: with the job, the tenant and the size of the payload."""
+    return report(of, outcome, **{"job_id": of.job_id, "tenant": of.tenant, "payload_bytes": 10, **fields})
 
 
 async def used(workload: Workload, tenant: TenantId = TENANT) -> UsageTotals:
@@ -85,7 +85,7 @@ async def test_a_start_does_not_count_and_its_end_does(crank: Crank, workload: W
     assert await used(workload) == ONE
 
 
-async def test_what_came_back_without_a_start_does_not_count(crank: Crank, workload: Workload) -> None:
+async def test_return_without_a_start_does_not_count(crank: Crank, workload: Workload) -> None:
     await crank.settle(ended(await fired(crank), Outcome.INTERRUPTED, started_ms=0))
     assert await used(workload) == UsageTotals()
 
@@ -95,9 +95,9 @@ async def test_what_came_back_without_a_start_does_not_count(crank: Crank, workl
 async def test_a_report_that_comes_again_in_a_later_batch_is_counted_once(
     crank: Crank, workload: Workload, kind: JobSpec, result: bytes | None
 ) -> None:
-    said = ended(await fired(crank, kind), result=result)
-    await crank.settle(said)
-    assert (await crank.settle(said)).usage == {}
+    reported = ended(await fired(crank, kind), result=result)
+    await crank.settle(reported)
+    assert (await crank.settle(reported)).usage == {}
     assert await used(workload) == ONE
 
 
@@ -106,8 +106,8 @@ async def test_a_report_that_comes_again_in_a_later_batch_is_counted_once(
 async def test_a_report_that_comes_twice_in_one_batch_is_counted_once(
     crank: Crank, workload: Workload, kind: JobSpec, outcome: Outcome
 ) -> None:
-    said = ended(await fired(crank, kind), outcome)
-    await crank.settle(said, said)
+    reported = ended(await fired(crank, kind), outcome)
+    await crank.settle(reported, reported)
     assert (await used(workload)).runs == 1
 
 
@@ -136,7 +136,7 @@ async def test_a_report_that_is_refused_does_not_count(
     assert await used(workload) == UsageTotals()
 
 
-async def test_a_run_of_a_lost_worker_does_not_count_whatever_it_says_later(
+async def test_run_of_a_lost_worker_does_not_count_even_if_it_reports_later(
     crank: Crank, executions: Executions, workload: Workload
 ) -> None:
     dispatch = await fired(crank)
@@ -150,11 +150,11 @@ async def test_a_run_of_a_lost_worker_does_not_count_whatever_it_says_later(
 async def test_a_batch_that_is_applied_again_counts_once(
     crank: Crank, executions: Executions, workload: Workload, kind: JobSpec
 ) -> None:
-    """As a recorder does that did not hear the answer, and whoever takes its place."""
-    said, place = ended(await fired(crank, kind)), Checkpoint(0, GENERATION, 1, 0)
-    await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
+    """A recorder that lost the answer applies a batch again, and so does its successor."""
+    reported, place = ended(await fired(crank, kind)), Checkpoint(0, GENERATION, 1, 0)
+    await executions.settle([reported], [], was=None, now=place, now_ms=NOW_MS)
     with pytest.raises(StaleEpoch):
-        await executions.settle([said], [], was=None, now=place, now_ms=NOW_MS)
+        await executions.settle([reported], [], was=None, now=place, now_ms=NOW_MS)
     assert await used(workload) == ONE
 
 
@@ -178,19 +178,19 @@ async def test_several_recorders_count_for_the_same_tenants_at_once(
         assert await used(workload, tenant) == UsageTotals(24, 24, 0, 24 * SECOND, 240)
 
 
-async def test_a_run_is_counted_also_in_a_batch_with_signs_of_life(crank: Crank, workload: Workload) -> None:
+async def test_run_is_counted_in_a_batch_with_heartbeats(crank: Crank, workload: Workload) -> None:
     await crank.settle(ended(await fired(crank)), signs=[hello()])
     assert await used(workload) == ONE
 
 
-async def test_days_are_told_oldest_first_and_no_others(crank: Crank, workload: Workload) -> None:
+async def test_days_with_usage_are_listed_oldest_first(crank: Crank, workload: Workload) -> None:
     dispatches = await many_fired(crank, 4)
     for day, dispatch in zip((2, 0, 3, 1), dispatches, strict=True):
         await crank.settle(ended(dispatch, started_ms=NOW_MS + day * DAY, ended_ms=NOW_MS + day * DAY + SECOND))
     assert await workload.usage(TENANT, TODAY + 1, TODAY + 2) == [(TODAY + 1, ONE), (TODAY + 2, ONE)]
 
 
-async def test_days_are_kept_for_as_long_as_is_said(crank: Crank, executions: Executions, workload: Workload) -> None:
+async def test_days_are_kept_for_the_retention(crank: Crank, executions: Executions, workload: Workload) -> None:
     first, second = await many_fired(crank, 2)
     await crank.settle(ended(first), ended(second, started_ms=NOW_MS + DAY, ended_ms=NOW_MS + DAY + SECOND))
     for_ever = Retention(*[10**15] * 8)

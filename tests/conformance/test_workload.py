@@ -103,7 +103,7 @@ async def test_the_totals_add_up(crank: Crank, workload: Workload) -> None:
 # Entries due before a mark
 
 
-async def test_what_is_due_before_a_mark_is_counted_by_tenant_and_by_pool(crank: Crank, workload: Workload) -> None:
+async def test_entries_due_before_a_mark_are_counted_by_tenant_and_by_pool(crank: Crank, workload: Workload) -> None:
     mail = spec(target=Target("mail", HANDLER))
     jobs = [job(), job(), job(mail), job(tenant=OTHER), job(mail, tenant=OTHER), job(tenant=TenantId("third"))]
     await crank.add(*jobs, job(spec(run_at=instant(NOW_MS + SECOND))))
@@ -115,9 +115,7 @@ async def test_what_is_due_before_a_mark_is_counted_by_tenant_and_by_pool(crank:
     assert await workload.due_before(mark, 100, pool="no such pool") == EntriesAhead(0, 0, False)
 
 
-async def test_of_what_is_due_at_the_same_instant_that_of_a_smaller_key_is_before(
-    crank: Crank, workload: Workload
-) -> None:
+async def test_entries_due_at_the_same_instant_are_ordered_by_key(crank: Crank, workload: Workload) -> None:
     jobs = [job() for _ in range(4)]
     await crank.add(*jobs, job(tenant=OTHER))
     for number, each in enumerate(jobs):
@@ -125,7 +123,7 @@ async def test_of_what_is_due_at_the_same_instant_that_of_a_smaller_key_is_befor
         assert (await workload.due_before((NOW_MS, each.id), 100, tenant=TENANT)).entries == number
 
 
-async def test_what_has_no_time_is_before_nothing(crank: Crank, workload: Workload) -> None:
+async def test_entry_without_a_time_is_not_counted(crank: Crank, workload: Workload) -> None:
     paused = job(every())
     await crank.add(paused)
     await crank.change(paused, Change(fire=Fire(NOW_MS, None)))
@@ -134,7 +132,9 @@ async def test_what_has_no_time_is_before_nothing(crank: Crank, workload: Worklo
 
 
 @pytest.mark.parametrize("tenant", [None, TENANT], ids=["of all", "of one"])
-async def test_no_more_is_looked_at_than_asked_for(crank: Crank, workload: Workload, tenant: TenantId | None) -> None:
+async def test_count_examines_no_more_rows_than_its_limit(
+    crank: Crank, workload: Workload, tenant: TenantId | None
+) -> None:
     jobs = [job() for _ in range(6)]
     await crank.add(*jobs)
     after = (NOW_MS + 1, jobs[0].id)
@@ -143,9 +143,7 @@ async def test_no_more_is_looked_at_than_asked_for(crank: Crank, workload: Workl
     assert await workload.due_before(after, 7, tenant=tenant) == EntriesAhead(6, 1, False)
 
 
-async def test_what_shares_a_key_is_counted_whether_it_waits_to_fire_or_to_be_handed_out(
-    crank: Crank, workload: Workload
-) -> None:
+async def test_fires_and_retries_of_a_shared_key_are_counted(crank: Crank, workload: Workload) -> None:
     shared = spec(concurrency=Concurrency("k", 9), retry_policy=RetryPolicy(initial_delay_ms=1_000))
     retried = job(shared)
     await crank.add(retried)

@@ -24,7 +24,7 @@ def test_the_key_id_is_read_from_the_envelope(key_id: str, rest: bytes) -> None:
 
 
 @pytest.mark.parametrize("sealed", [b"", b"\x01", b"\x01\x05ab", head_of("k1") + bytes(27)])
-def test_what_is_too_short_to_be_an_envelope_says_so(sealed: bytes) -> None:
+def test_text_too_short_for_an_envelope_is_refused(sealed: bytes) -> None:
     with pytest.raises(BadKey, match=f"cut short: {len(sealed)} bytes"):
         key_id_of(sealed)
 
@@ -46,7 +46,7 @@ def test_threads_never_get_the_same_nonce() -> None:
     assert len({nonce for nonces in drawn for nonce in nonces}) == 16_000
 
 
-# In a process of its own: forking one that has threads, as a test runner may, is warned of.
+# In a process of its own: Python warns of a fork of a process with threads, such as a test runner.
 FORKING = """
 import os
 from noonday.crypto.envelope import new_nonce

@@ -22,7 +22,7 @@ RING = Keyring("k1", {"k1": b"1" * 32, "k2": b"2" * 32})
 
 
 @given(st.binary(max_size=300))
-def test_what_is_sealed_opens_to_the_same_bytes(plain: bytes) -> None:
+def test_sealed_bytes_open_to_the_same_bytes(plain: bytes) -> None:
     sealed = RING.seal(plain, CONTEXT)
     assert RING.open(sealed, CONTEXT) == plain
     assert len(sealed) == len(plain) + 2 + 2 + 12 + 16
@@ -116,7 +116,7 @@ def test_the_key_file_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_those_who_race_to_make_the_key_file_end_up_with_one_key(tmp_path: Path) -> None:
+def test_concurrent_creation_of_the_key_file_makes_one_key(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     with ThreadPoolExecutor(8) as pool:
         rings = list(pool.map(lambda _: load_or_create(path), range(16)))
@@ -174,7 +174,7 @@ def test_a_key_file_that_others_can_read_is_refused_with_the_remedy(tmp_path: Pa
         (json.dumps({"current": "k1", "keys": {"k1": "?"}}), "key 'k1' is not base64"),
     ],
 )
-def test_a_broken_key_file_is_named_with_what_is_wrong_and_left_alone(
+def test_broken_key_file_is_reported_with_its_flaw_and_left_unchanged(
     tmp_path: Path, content: str, complaint: str
 ) -> None:
     path = tmp_path / "keys"
@@ -200,7 +200,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_or_create(tmp_path / "nowhere" / "keys")
 
 
-def test_rotating_what_is_not_there_makes_nothing(tmp_path: Path) -> None:
+def test_rotation_of_a_missing_file_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match=r"cannot change .*keys: No such file"):
         rotate(tmp_path / "keys")
     assert os.listdir(tmp_path) == []

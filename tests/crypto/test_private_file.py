@@ -6,7 +6,7 @@ import pytest
 from noonday.crypto.private_file import change_private, read_or_create_private, read_private
 
 
-def test_who_comes_second_reads_what_the_first_wrote(tmp_path: Path) -> None:
+def test_second_creator_reads_the_file_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "secret"
 
     def make_too_late() -> str:

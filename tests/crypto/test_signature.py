@@ -9,7 +9,7 @@ PLACE, VALUE = "noonday.pool.etl.HIGH/3", b"a pack of dispatches"
 KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
 
 
-def test_what_was_signed_verifies() -> None:
+def test_signed_value_verifies() -> None:
     signer = Signer(Keyring.generate())
     assert signer.verify(PLACE, VALUE, signer.sign(PLACE, VALUE))
 
@@ -19,7 +19,7 @@ def test_a_signature_is_the_same_in_every_process() -> None:
     assert signature.hex() == b"old:".hex() + "07785b9575c0286424d18ca4ba99d698526f8e9cb43e1e028eff823ac13bc21b"
 
 
-def test_a_signature_holds_for_its_place_and_its_bytes_alone() -> None:
+def test_signature_is_for_its_location_and_its_bytes_alone() -> None:
     signer = Signer(Keyring.generate())
     signature = signer.sign(PLACE, VALUE)
     assert not signer.verify("noonday.pool.etl.HIGH/2", VALUE, signature)
@@ -27,7 +27,7 @@ def test_a_signature_holds_for_its_place_and_its_bytes_alone() -> None:
     assert not signer.verify(PLACE + "n", VALUE[1:], signature)
 
 
-def test_what_a_former_key_signed_verifies_until_that_key_is_gone() -> None:
+def test_signature_of_a_former_key_verifies_until_the_key_is_removed() -> None:
     signature = Signer(Keyring("old", KEYS)).sign(PLACE, VALUE)
     assert Signer(Keyring("new", KEYS)).verify(PLACE, VALUE, signature)
     assert not Signer(Keyring("new", {"new": KEYS["new"]})).verify(PLACE, VALUE, signature)
@@ -41,7 +41,7 @@ def test_another_key_of_the_same_id_does_not_verify() -> None:
 @pytest.mark.parametrize(
     "signature", [b"", b":", b"old", b"old:", b"old:short", b":" + bytes(32), bytes(32), bytes(100)]
 )
-def test_what_is_no_signature_does_not_verify(signature: bytes) -> None:
+def test_malformed_signature_does_not_verify(signature: bytes) -> None:
     assert not Signer(Keyring("old", KEYS)).verify(PLACE, VALUE, signature)
 
 

@@ -25,9 +25,9 @@ def test_reference_library_reads_a_minted_token() -> None:
     [({"scopes": ["read", "wirte"]}, "/scopes/1"), ({"ttl_seconds": 0}, "/ttlSeconds"), ({"tenant": ""}, "/tenant")],
 )
 def test_mint_rejects_invalid_claims(changes: dict[str, Any], pointer: str) -> None:
-    wish = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW} | changes
+    claims = {"tenant": "acme", "subject": "ann", "scopes": ["read"], "ttl_seconds": 60, "now": NOW} | changes
     with pytest.raises(InvalidInput) as caught:
-        mint(SECRET, **wish)
+        mint(SECRET, **claims)
     assert caught.value.flaws[0].pointer == pointer
 
 

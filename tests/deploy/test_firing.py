@@ -1,4 +1,5 @@
-"""The alerts of thresholds fire in a real Prometheus, of a server that fails, is late, has too much to do and too few slots."""
+"""The threshold alerts fire in a real Prometheus that scrapes a server with failures, lateness, a backlog and too few
+slots."""
 
 import json
 import re
@@ -49,8 +50,8 @@ scrape_configs:
 
 
 def in_seconds(rules: str) -> str:
-    """The rules as they ship, with minutes that are seconds: nobody waits ten minutes for a test. What takes minutes, and takes
-    them, is tested with promtool."""
+    """Return the shipped rules with seconds instead of minutes, so that the test is short. promtool tests the real
+    durations."""
     quick = re.sub(r"\[5m\]", "[15s]", rules)
     quick = re.sub(r"for: \dm", "for: 3s", quick)
     return quick.replace("interval: 1m", "interval: 1s")
@@ -58,7 +59,7 @@ def in_seconds(rules: str) -> str:
 
 @contextmanager
 def prometheus(folder: Path, target: str) -> Iterator[str]:
-    """Scrapes a server. Yields its own URL."""
+    """Start a Prometheus that scrapes a server. Yields its URL."""
     (folder / "rules.yml").write_text(in_seconds(RULES))
     (folder / "prometheus.yml").write_text(CONFIG.format(target=target))
     address = f"127.0.0.1:{free_port()}"

@@ -1,4 +1,4 @@
-"""The rules that ship are valid, fire when they should, and ask for nothing that is not measured."""
+"""The shipped rules are valid, fire as intended, and use only metrics that exist."""
 
 import re
 import shutil
@@ -48,7 +48,7 @@ def test_every_metric_and_label_is_one_that_we_have() -> None:
 
 
 def _samples() -> Iterator[tuple[str, set[str]]]:
-    """Each sample that is scraped, with the labels it has or may have."""
+    """Each sample that is scraped, with its possible labels."""
     metrics = Metrics()
     for made in [*vars(metrics).values(), *metrics.runs.collect()]:
         base = getattr(made, "_name", getattr(made, "name", ""))

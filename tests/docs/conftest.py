@@ -1,4 +1,4 @@
-"""A real server for examples that talk to one."""
+"""A real server for examples that use one."""
 
 import os
 import re
@@ -21,12 +21,12 @@ _API = re.compile(r"API\s+(http://\S+)")
 class Server:
     url: str
     folder: Path
-    """Where it was started, and where its data is under the usual name."""
+    """The folder of the server, with its data file under the usual name."""
     token: str
 
     @property
     def environment(self) -> dict[str, str]:
-        """As in a second terminal of somebody who has the commands on the path."""
+        """The environment of a second terminal in which the commands are on the path."""
         commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "PATH": commands, "NOONDAY_URL": self.url, "NOONDAY_TOKEN": self.token}
 
@@ -48,10 +48,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def _wait_for_url(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if found := _API.search(line):
-            # The greeting is printed at once when everything works.
+            # The greeting is printed at once if everything works.
             return found[1]
-    raise AssertionError(f"the server did not start: {said}")
+    raise AssertionError(f"the server did not start: {output}")

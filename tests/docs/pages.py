@@ -1,4 +1,4 @@
-"""The documents as data: their tables, their code, and the places they name."""
+"""The documents as data: their tables, their code, and the paths they name."""
 
 import ast
 import re
@@ -26,11 +26,11 @@ class Block:
 
     page: Path
     line: int
-    """Where its first line stands."""
+    """The number of its first line."""
     language: str
     text: str
     not_run: str | None
-    """Why no test runs it."""
+    """The reason why no test runs it."""
 
     @property
     def name(self) -> str:
@@ -47,14 +47,17 @@ def blocks(page: Path, language: str) -> list[Block]:
 
 
 def table(page: str, *head: str) -> list[list[str]]:
-    """The rows of the table whose head begins with these words, without the head. There must be exactly one."""
+    """Return the rows of the table whose header begins with these words, without the header.
+
+    There must be exactly one table.
+    """
     found = [rows[1:] for rows in tables(DOCS / page) if tuple(rows[0][: len(head)]) == head]
     assert len(found) == 1, f"{page} has {len(found)} tables that begin with {head}"
     return found[0]
 
 
 def tables(page: Path) -> list[list[list[str]]]:
-    """Every table of a page: its head, then its rows, without the line between."""
+    """Return every table of a page: its header, then its rows, without the separator."""
     runs = re.split(r"\n(?!\|)", without_code(page.read_text()))
     rows = [[_cells(row) for row in _ROW.findall(run)] for run in runs]
     return [[head, *rest] for head, _line, *rest in (run for run in rows if len(run) > 2)]
@@ -65,18 +68,19 @@ def without_code(text: str) -> str:
 
 
 def spans(page: Path) -> list[str]:
-    """What stands between backquotes in the prose of a page."""
+    """Return the text between backquotes in the prose of a page."""
     return re.findall(r"`([^`\n]+)`", without_code(page.read_text()))
 
 
 def row(*cells: object) -> str:
-    """A row of a table, as it is written."""
+    """Return the source of a table row."""
     return f"| {' | '.join(str(cell) for cell in cells)} |".replace("|  |", "| |")
 
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    """Everything a Python file defines: functions, classes, their members, constants; `Class.member` for members."""
+    """Return everything that a Python file defines: functions, classes, their members, constants; `Class.member` for
+    members."""
     return frozenset(_names(ast.parse(path.read_text()).body, ""))
 
 

@@ -1,4 +1,4 @@
-"""Each example does what it says, started as a reader would start it."""
+"""Each example works when it is started as its reader would start it."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(name: str, folder: Path, environment: dict[str, str] | None = None) -> list[str]:
-    """What an example prints, line by line. A warning is an error."""
+    """Run an example, and return its output line by line. A warning is an error."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
@@ -55,7 +55,7 @@ def test_the_tests_of_the_invoices_pass() -> None:
     assert "4 passed" in ran.stdout
 
 
-def test_an_application_sends_what_it_was_asked_to(tmp_path: Path) -> None:
+def test_application_example_sends_its_request(tmp_path: Path) -> None:
     sent = ["ada@example.com: Welcome, Ada!", "grace@example.com: Welcome, Grace!"]
     assert run("embedded_app.py", tmp_path) == [f"sent {sent}"]
 
@@ -86,10 +86,10 @@ def test_rows_are_copied_from_where_the_first_attempt_stopped(tmp_path: Path) ->
 
 
 def test_a_program_without_a_loop_talks_to_a_server(server: Server, tmp_path: Path) -> None:
-    said = run("client_sync.py", tmp_path, server.environment)
-    assert said[:2] == ["echo {'hello': 'world'}", "batch 100 last 99"]
-    assert said[2].startswith("next 03:00:00+0")
-    assert said[3:] == [
+    output = run("client_sync.py", tmp_path, server.environment)
+    assert output[:2] == ["echo {'hello': 'world'}", "batch 100 last 99"]
+    assert output[2].startswith("next 03:00:00+0")
+    assert output[3:] == [
         'refused minute "61": 61 is not from 0 to 59',
         "failed DEAD",
         "dead letter attempt 1 was told to fail",

@@ -13,12 +13,12 @@ pytestmark = pytest.mark.usefixtures("no_garbage_collection")
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 OF_TASKS = {"task", "status"}
-"""In these folders a task is a task and has a status, because users know them by these names."""
+"""In these folders a task is called a task and has a status, because users know these names."""
 ABOUT_TASKS = {"tasks", "webhooks"}
 DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "manager"}
 
 
-def test_each_word_has_its_place_in_the_code() -> None:
+def test_each_word_is_found_in_the_code() -> None:
     assert [row[0] for row in table("glossary.md", "word") if not re.fullmatch(r"`[\w/]+\.py: [\w.]+`", row[2])] == []
 
 
@@ -42,7 +42,7 @@ def _never(path: Path, forbidden: set[str]) -> set[str]:
 
 
 def _called(path: Path) -> Iterator[str]:
-    """The module and its classes."""
+    """The names of the module and its classes."""
     yield path.stem
     yield from _classes(path)
 

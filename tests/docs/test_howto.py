@@ -1,4 +1,5 @@
-"""What the how-tos show works: their Python runs, their commands and bodies are accepted, their tables are true."""
+"""The contents of the how-tos are correct: their Python runs, their commands and bodies are accepted, their tables are
+true."""
 
 import ast
 import asyncio
@@ -61,7 +62,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
 
 
 def _run(pieces: list[Block]) -> dict[str, Any]:
-    """As a module of its own; what looks like a test is run as one."""
+    """Run a block as a module; functions that look like tests are run as tests."""
     names: dict[str, Any] = {"__name__": "howto"}
     for block in pieces:
         exec(compile(block.text, block.name, "exec"), names)
@@ -71,19 +72,19 @@ def _run(pieces: list[Block]) -> dict[str, Any]:
     return names
 
 
-def test_what_is_not_run_has_a_reason() -> None:
+def test_blocks_that_are_not_run_have_a_reason() -> None:
     reasons = [block.not_run for block in PYTHON + BASH if block.not_run is not None]
     assert all(len(reason) > 5 for reason in reasons)
 
 
 @pytest.mark.parametrize("block", BASH, ids=lambda block: block.name)
-def test_every_command_is_one_that_the_command_line_takes(block: Block) -> None:
+def test_every_command_is_accepted_by_the_command_line(block: Block) -> None:
     for words in _commands_in(block.text):
         _parse(main, words)
 
 
 def _commands_in(text: str) -> Iterator[list[str]]:
-    """The words after `noonday` of each command in a script."""
+    """Return the words after `noonday` of each command in a script."""
     lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", "\n;"), posix=True, punctuation_chars="();|&")
     lexer.whitespace_split = True
     command: list[str] | None = None
@@ -99,7 +100,7 @@ def _commands_in(text: str) -> Iterator[list[str]]:
 
 
 def _parse(command: click.Command, words: list[str]) -> None:
-    """Raises if there is no such command or option, or if a value is not one that the option takes."""
+    """Parse a command. Raises if the command or option does not exist, or if a value is invalid."""
     if not isinstance(command, click.Group):
         command.make_context(command.name or "", list(words))
         return
@@ -154,10 +155,10 @@ def test_the_requests_of_the_first_page_work(server: Server) -> None:
 @pytest.mark.slow
 def test_the_commands_of_the_first_page_work(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(server.folder)
-    said = "".join(_invoke(words, server) for block in FIRST_PAGE for words in _commands_in(block.text))
-    assert '"succeeded at attempt 2"' in said
-    assert "Attempt 1 began" in said
-    assert "cancelled nightly" in said
+    output = "".join(_invoke(words, server) for block in FIRST_PAGE for words in _commands_in(block.text))
+    assert '"succeeded at attempt 2"' in output
+    assert "Attempt 1 began" in output
+    assert "cancelled nightly" in output
 
 
 FIRST_PAGE = [block for block in blocks(DOCS / "howto" / "first-job.md", "bash") if not block.not_run]
@@ -222,7 +223,7 @@ def test_each_choice_for_the_odd_nights_does_what_the_page_says() -> None:
 
 
 def _odd_nights(expression: str, dst: Dst) -> list[str]:
-    """What fires from one to four o'clock when the clocks change in Berlin in 2026."""
+    """The fires between one and four o'clock on the days in 2026 on which the clocks change in Berlin."""
     return [_night(expression, dst, 3, 29), _night(expression, dst, 10, 25)]
 
 

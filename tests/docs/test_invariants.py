@@ -1,4 +1,4 @@
-"""The promises that are listed are those that are checked, and the named seeds are those that are played."""
+"""The listed promises are those that are checked, and the listed seeds are those that are played."""
 
 import re
 
@@ -17,7 +17,7 @@ def test_each_promise_that_is_checked_is_listed() -> None:
     assert checked <= {number for number, _, _ in table("invariants.md", "number")}
 
 
-def test_each_promise_says_where_it_is_checked() -> None:
+def test_each_promise_names_its_check() -> None:
     nowhere = [
         number for number, _, checks in table("invariants.md", "number") if not re.search(r"`test|_\w+`", checks)
     ]
@@ -36,6 +36,6 @@ def test_a_seed_is_called_like_its_test() -> None:
         assert elsewhere or test == f"`test_{seed.replace('-', '_')}`"
 
 
-def test_the_numbers_are_those_that_the_page_says() -> None:
+def test_numbers_of_the_page_are_those_of_the_code() -> None:
     assert "250 random runs" in (DOCS / "invariants.md").read_text()
     assert '"NOONDAY_SIMULATION_SEEDS", "250"' in (SIMULATION / "test_embedded.py").read_text()

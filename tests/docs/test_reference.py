@@ -1,4 +1,4 @@
-"""The pages to look things up in list what the code has: routes, problems, metrics, settings, commands."""
+"""The reference pages list everything that the code has: routes, problems, metrics, settings, commands."""
 
 import re
 import runpy
@@ -26,7 +26,7 @@ def test_every_route_is_listed() -> None:
     assert _written("api.md", "method") == expected
 
 
-def test_what_is_not_in_the_table_of_routes_is_in_the_prose() -> None:
+def test_undocumented_routes_are_described_in_the_prose() -> None:
     undocumented = {route.path for route in ROUTES if not route.documented} | {"/openapi.json"}
     assert undocumented == {*_FOR_PEOPLE, "/"}
     assert all(f"`{path}`" in (DOCS / "api.md").read_text() for path in _FOR_PEOPLE)
@@ -48,7 +48,7 @@ def test_the_alerts_name_metrics_and_labels_that_exist() -> None:
     assert named <= known
 
 
-def test_the_page_of_settings_is_what_the_script_writes() -> None:
+def test_page_of_settings_is_the_output_of_the_script() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "write-settings-doc"))
     assert (DOCS / "settings.md").read_text() == script["page"]()
 

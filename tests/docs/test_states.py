@@ -1,4 +1,4 @@
-"""The tables of states and moves say what the code does."""
+"""The tables of states and transitions agree with the code."""
 
 from typing import get_args
 
@@ -14,8 +14,8 @@ from tests.docs.pages import row, table
 POLICY = RetryPolicy(max_attempts=3)
 
 
-def test_the_moves_are_those_of_the_code() -> None:
-    written = {name: moves for name, _, moves in table("states.md", "state", "means", "may move to")}
+def test_listed_transitions_are_those_of_the_code() -> None:
+    written = {name: targets for name, _, targets in table("states.md", "state", "means", "may move to")}
     assert written == {state.name: _listed(TRANSITIONS[state]) for state in State}
 
 
@@ -27,7 +27,7 @@ def test_each_outcome_does_what_the_table_says() -> None:
     assert [row(*cells) for cells in table("states.md", "outcome", "attempts left")] == expected
 
 
-def test_a_failure_that_says_not_to_retry_is_like_the_last_attempt() -> None:
+def test_failure_that_is_not_retryable_is_like_the_last_attempt() -> None:
     for outcome in (Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST):
         assert _path(outcome, retryable=False) == _path(outcome, attempt=3)
 
@@ -49,7 +49,7 @@ def test_the_advice_on_occurrences_knows_each_outcome() -> None:
     assert advised == {*OUTCOMES, "no occurrence"} - {"FIRED", "CANCELLED"}
 
 
-def test_the_advice_on_what_holds_knows_each_hold() -> None:
+def test_advice_on_blocked_executions_covers_each_reason() -> None:
     assert [name for name, _, _ in table("howto/why-did-it-not-run.md", "`blockedBy`")] == list(BlockedBy)
 
 
@@ -58,7 +58,7 @@ def _listed(states: frozenset[State]) -> str:
 
 
 def _path(outcome: Outcome, *, attempt: int = 1, cancel_requested: bool = False, retryable: bool = True) -> str:
-    """Where an outcome leads, from RUNNING if it can be reported of what runs."""
+    """The transitions of an outcome, from RUNNING if the outcome can be reported of a run."""
     for state in (State.RUNNING, State.PENDING):
         verdict = judge(
             outcome,
@@ -70,5 +70,5 @@ def _path(outcome: Outcome, *, attempt: int = 1, cancel_requested: bool = False,
             retryable=retryable,
         )
         if verdict:
-            return ", ".join(move.name for move in verdict.transitions) + (" +1" if verdict.attempt else "")
+            return ", ".join(state.name for state in verdict.transitions) + (" +1" if verdict.attempt else "")
     raise AssertionError(f"{outcome.name} is never legal")

@@ -17,22 +17,28 @@ OLD_WORDS = (
     r"\bHerald\b|\bHealthWarden\b|\bSighting\b|\bHappening\b|\bCrew\b",
     r"\bSurroundings\b|\bguarded_from\b|\bcast_net\b|\badrift\b|\blet_go\b",
     r"\braise_flags\b|\bbegin_era\b|\bheldBy\b|\bheld_by\b|\brungs?\b",
-    r"\bwhoever\b|\bWhoever\b",
+    r"[Ww]hoever",
+    r"\b[Ss]tor(y|ies)\b",
+    r"\b(class|def) [Ll]i(fe|ves)\b|\bLi(fe|ves)\(|\bli(fe|ves)\.\w|\bli(fe|ves)(: \w+)? = |_any_life|_a_life",
+    r"\b[Ww]ish(es)?\b|\bdeaf\b|\btwins?\b|\beras?\b|_eras?(_|\b)|[ _]last[ _]look\b",
+    r"\bin_line\b|\bmoves_of\b|\buntold\b|\bhand_out\b",
+    r"def test_(what|whoever|whom|those|of|one_that|one_who|one_whose|wishes)_",
 )
-"""Words that were replaced, in the sense that they had. `docs/glossary.md` has those that replaced them."""
+"""Words that were replaced, in their former sense. `docs/glossary.md` has the words that replaced them."""
 MOST_ROWS = 35
-CHECKED = ("src", "docs", "README.md", "CONTRIBUTING.md", "examples", "cluster", "servers", "bench")
+CHECKED = ("src", "tests", "docs", "README.md", "CONTRIBUTING.md", "examples", "cluster", "servers", "bench")
 FIXED = ("docs/howto/call-a-webhook.md", "docs/howto/overlap-and-catch-up.md")
 """Pages with an example job that is called `ledger`."""
 
 
 def texts() -> list[Path]:
-    """Sources and documents. Migrations are never edited once landed."""
+    """Sources, tests and documents. Migrations are never edited once landed, and this file quotes the words."""
     paths = [
         path for name in CHECKED for path in ([ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*"))
     ]
     suffixes = {".py", ".sql", ".lua", ".md"}
-    return [path for path in paths if path.suffix in suffixes and not re.search(r"migrations/0|CHANGELOG", str(path))]
+    excluded = re.compile(r"migrations/0|CHANGELOG|tests/docs/test_words\.py")
+    return [path for path in paths if path.suffix in suffixes and not excluded.search(str(path))]
 
 
 @pytest.mark.parametrize("pattern", OLD_WORDS)

@@ -1,4 +1,4 @@
-"""What a decision costs does not depend on how much history or backlog its job has: counted in rows and steps, not in time."""
+"""The cost of a decision does not depend on the history or backlog of its job: measured in rows and steps, not in time."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -52,7 +52,7 @@ class Meter(ABC):
 
     @abstractmethod
     async def cost_of(self, work: Callable[[], Awaitable[object]]) -> int:
-        """How many rows, or steps, it takes."""
+        """Return how many rows, or steps, a decision takes."""
 
 
 class SqliteMeter(Meter):
@@ -169,12 +169,12 @@ class Case:
     async def change(self, decide: Decide, *show: ExecutionId) -> None:
         await self.crank.change(self.job, decide, show=show)
 
-    async def settle(self, outcome: Outcome, **said: Any) -> None:
-        done = report(self.dispatch, outcome, **said)
+    async def settle(self, outcome: Outcome, **fields: Any) -> None:
+        done = report(self.dispatch, outcome, **fields)
         await self.crank.settle(msgspec.structs.replace(done, ended_ms=self.crank.now_ms + 1))
 
-    async def hand_out(self) -> None:
-        """Hand out the one execution of the job that waits on the timeline."""
+    async def dispatch_due(self) -> None:
+        """Dispatch the one execution of the job that waits on the timeline."""
         (waiting,) = [
             e for e in await self.crank.timeline() if e.kind == Kind.DISPATCH and e.pool == self.job.spec.target.pool
         ]
@@ -280,7 +280,7 @@ STEPS: list[tuple[Step, bool]] = [
     (fail, True),
     (complete_in_callers_transaction, True),
 ]
-"""In this order, and whether something is to be handed out afterwards."""
+"""In this order, with whether an execution is to be dispatched afterwards."""
 ABOUT_ALL_THAT_IS_OPEN: list[tuple[Step, bool]] = [(replace, False), (delete, False)]
 
 
@@ -301,6 +301,6 @@ async def test_cost_does_not_grow_with_history_or_backlog(meter: Meter, what: st
     for step, hands_out in STEPS + (ABOUT_ALL_THAT_IS_OPEN if what == HISTORY else []):
         costs[step.__name__] = [await meter.cost_of(partial(step, case)) for case in (small, large)]
         for case in (small, large) if hands_out else ():
-            await case.hand_out()
+            await case.dispatch_due()
     grown = {name: cost for name, cost in costs.items() if cost[1] > SLACK * cost[0] + FEW}
     assert not grown, costs

@@ -1,4 +1,4 @@
-"""What holds something that is due: told from the store, by whoever is asked."""
+"""The reason why a due occurrence waits, as any process finds it in the store."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -53,23 +53,23 @@ class Shop:
     async def learn(self) -> None:
         await self.engine.loops["tenants"].service.run_once(self.clock.now_ms())
 
-    async def create(self, count: int, caller: Caller = ANN, **said: Any) -> list[JobView]:
-        """One-shots, each due a moment after the one before."""
+    async def create(self, count: int, caller: Caller = ANN, **fields: Any) -> list[JobView]:
+        """Create one-shots, each due a moment after the one before."""
         jobs = []
         for _ in range(count):
             self.clock.move_to(self.clock.now_ms() + 1)
-            one = JobSpec(**{"type": JobType.ONE_TIME, "target": Target("web", "call"), **said})
+            one = JobSpec(**{"type": JobType.ONE_TIME, "target": Target("web", "call"), **fields})
             jobs.append(await self.engine.services.jobs.create(caller, one))
         return jobs
 
-    async def hand_out(self) -> None:
-        """As much as may be, and nobody runs it."""
+    async def dispatch_due(self) -> None:
+        """Dispatch as much as possible, without a worker."""
         for _ in range(3):
             await self.engine.dispatcher.run_once(self.clock.now_ms())
             await self.engine.dispatcher.drain()
 
     async def ask(self, of: JobView, caller: Caller = ANN) -> OccurrenceView:
-        """About its one occurrence."""
+        """Query the one occurrence of a job."""
         now_ms = self.clock.now_ms()
         page = await self.engine.services.occurrences.list_occurrences(
             caller, of.job_id, from_ms=now_ms - 1_000_000, to_ms=now_ms
@@ -78,7 +78,7 @@ class Shop:
         return one
 
     def in_sec(self, view: OccurrenceView) -> float | None:
-        """How long until it is expected to start."""
+        """The number of seconds until its expected start."""
         return None if view.expected_at is None else (ms_of(view.expected_at) - self.clock.now_ms()) / 1000
 
 
@@ -98,18 +98,20 @@ async def shop() -> AsyncIterator[Shop]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "told"),
+    ("kind", "name", "subject"),
     [("TENANT", "acme", "tenant 'acme'"), ("POOL", "web", "pool 'web'"), ("ALL", "", "everything")],
 )
-async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(shop: Shop, kind: str, name: str, told: str) -> None:
+async def test_a_pause_is_named_with_its_time_and_who_asked_for_it(
+    shop: Shop, kind: str, name: str, subject: str
+) -> None:
     await shop.engine.services.pauses.add(ANN, kind, name)
     (one,) = await shop.create(1)
     view = await shop.ask(one)
     assert (view.outcome, view.blocked_by, view.position, view.expected_at) == ("DUE", BlockedBy.PAUSE, None, None)
-    assert view.reason == f"{told} is paused since 2030-01-01T00:00:00Z by ann"
+    assert view.reason == f"{subject} is paused since 2030-01-01T00:00:00Z by ann"
 
 
-async def test_a_pause_of_somebody_else_holds_nothing(shop: Shop) -> None:
+async def test_pause_of_another_tenant_blocks_nothing(shop: Shop) -> None:
     await shop.engine.services.pauses.add(BOB, "TENANT", "globex")
     (one,) = await shop.create(1)
     assert (await shop.ask(one)).blocked_by == BlockedBy.TURN
@@ -122,12 +124,12 @@ async def test_a_pool_without_workers_is_named(shop: Shop) -> None:
     assert (view.blocked_by, view.reason, view.position) == (BlockedBy.NO_WORKERS, "pool 'mail' has no workers", None)
 
 
-async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> None:
+async def test_concurrency_key_is_named_with_the_number_of_its_executions(shop: Shop) -> None:
     shared = Concurrency("partner", 1)
     jobs = await shop.create(3, concurrency=shared)
     await shop.create(2, concurrency=Concurrency("another", 5))
     await shop.create(1, BOB, concurrency=shared)
-    await shop.hand_out()
+    await shop.dispatch_due()
     last = (await shop.create(1, concurrency=shared))[0]
     view = await shop.ask(last)
     assert (view.blocked_by, view.position) == (BlockedBy.KEY, 2)
@@ -135,13 +137,13 @@ async def test_a_concurrency_key_is_named_with_what_shares_it(shop: Shop) -> Non
     assert (await shop.ask(jobs[0])).outcome == "FIRED"
 
 
-async def test_an_order_is_named_with_what_is_before_in_it(shop: Shop) -> None:
+async def test_ordering_key_is_named_with_the_earlier_executions(shop: Shop) -> None:
     shared = Concurrency("partner", 1, ordered=True)
     jobs = await shop.create(3, concurrency=shared)
     view = await shop.ask(jobs[2])
     assert (view.blocked_by, view.position) == (BlockedBy.KEY, 2)
     assert view.reason == "it waits for its turn under ordering key 'partner'"
-    await shop.hand_out()
+    await shop.dispatch_due()
     view = await shop.ask(jobs[1])
     assert (view.blocked_by, view.position) == (BlockedBy.KEY, 0)
     assert (
@@ -153,13 +155,13 @@ async def test_a_tenants_cap_is_named_with_its_own_entries_that_are_before(shop:
     await shop.settle(TenantSettings(max_running=1))
     await shop.create(2, BOB)
     jobs = await shop.create(4)
-    await shop.hand_out()
+    await shop.dispatch_due()
     view = await shop.ask(jobs[3])
     assert (view.blocked_by, view.position, view.position_is_least) == (BlockedBy.TENANT_CAP, 2, False)
     assert view.reason == "tenant 'acme' has 1 of at most 1 executions dispatched"
 
 
-async def test_a_cap_that_those_before_it_will_use_up_holds_it_too(shop: Shop) -> None:
+async def test_cap_that_earlier_entries_will_use_up_blocks_the_entry(shop: Shop) -> None:
     await shop.settle(TenantSettings(max_running=2))
     jobs = await shop.create(3)
     assert (await shop.ask(jobs[1])).blocked_by == BlockedBy.TURN
@@ -168,11 +170,11 @@ async def test_a_cap_that_those_before_it_will_use_up_holds_it_too(shop: Shop) -
     assert "has 0 of at most 2" in view.reason
 
 
-async def test_of_a_cap_that_is_reached_and_one_that_will_be_the_former_is_named(shop: Shop) -> None:
+async def test_reached_cap_is_named_before_one_that_will_be_reached(shop: Shop) -> None:
     await shop.settle(TenantSettings(max_running=3))
     await shop.settle_pool(PoolSettings(max_running=1))
     jobs = await shop.create(5)
-    await shop.hand_out()
+    await shop.dispatch_due()
     view = await shop.ask(jobs[4])
     assert (view.blocked_by, view.reason) == (BlockedBy.POOL_CAP, "pool 'web' has 1 of at most 1 executions dispatched")
 
@@ -180,7 +182,7 @@ async def test_of_a_cap_that_is_reached_and_one_that_will_be_the_former_is_named
 async def test_a_tenants_cap_in_a_pool_is_named(shop: Shop) -> None:
     await shop.settle(TenantSettings(max_running=50, pools={"web": TenantInPool(max_running=1)}))
     jobs = await shop.create(2)
-    await shop.hand_out()
+    await shop.dispatch_due()
     view = await shop.ask(jobs[1])
     assert (view.blocked_by, view.position) == (BlockedBy.TENANT_POOL_CAP, 0)
     assert view.reason == "tenant 'acme' in pool 'web' has 1 of at most 1 executions dispatched"
@@ -190,7 +192,7 @@ async def test_a_pools_cap_is_named_with_how_many_share_it(shop: Shop) -> None:
     await shop.settle_pool(PoolSettings(max_running=1))
     await shop.create(3, BOB)
     jobs = await shop.create(2)
-    await shop.hand_out()
+    await shop.dispatch_due()
     view = await shop.ask(jobs[1])
     assert (view.blocked_by, view.position) == (BlockedBy.POOL_CAP, 1)
     assert view.reason == ("pool 'web' has 1 of at most 1 executions dispatched; 2 tenants take turns there")
@@ -201,7 +203,7 @@ async def test_behind_a_cap_the_start_is_expected_by_how_long_the_job_runs(shop:
     (job,) = await shop.create(1)
     assert await shop.turn.run_due() == 1
     await shop.create(5)
-    await shop.hand_out()
+    await shop.dispatch_due()
     execution = await shop.engine.services.jobs.trigger(ANN, job.job_id)
     view = await shop.engine.services.executions.get(ANN, execution.execution_id)
     at = shop.turn.now + timedelta(seconds=(3 + 1) * RUN_SEC / 2)
@@ -217,7 +219,7 @@ async def test_a_job_that_never_ran_is_expected_by_how_long_its_tenant_runs(shop
     assert shop.in_sec(await shop.ask(first)) is None
     await shop.turn.run_due()
     jobs = await shop.create(3)
-    await shop.hand_out()
+    await shop.dispatch_due()
     assert shop.in_sec(await shop.ask(jobs[2])) == (1 + 1) * RUN_SEC
 
 
@@ -230,11 +232,11 @@ async def test_a_cap_of_nothing_lets_nothing_be_expected(shop: Shop) -> None:
     assert view.waiting_for == "tenant 'acme' has 0 of at most 0 executions dispatched"
 
 
-async def test_a_tenants_rate_is_named_and_says_when(shop: Shop) -> None:
+async def test_rate_of_a_tenant_is_named_with_the_expected_start(shop: Shop) -> None:
     await shop.settle(TenantSettings(rate_per_sec=0.5, burst=1))
     jobs = await shop.create(4)
     began_ms = shop.clock.now_ms()
-    await shop.hand_out()
+    await shop.dispatch_due()
     view = await shop.ask(jobs[3])
     assert (view.blocked_by, view.position) == (BlockedBy.TENANT_RATE, 2)
     assert view.reason == "tenant 'acme' has used up its rate of 0.5 a second"
@@ -247,14 +249,14 @@ async def test_asking_takes_no_token(shop: Shop) -> None:
     jobs = await shop.create(2)
     for _ in range(5):
         assert (await shop.ask(jobs[1])).blocked_by == BlockedBy.TENANT_RATE
-    await shop.hand_out()
+    await shop.dispatch_due()
     assert (await shop.ask(jobs[0])).outcome == "FIRED"
 
 
-async def test_a_full_pool_is_named_with_what_is_in_it(shop: Shop) -> None:
+async def test_full_pool_is_named_with_its_content(shop: Shop) -> None:
     deep = 4 * CAPACITY
     jobs = await shop.create(deep + 2)
-    await shop.hand_out()
+    await shop.dispatch_due()
     view = await shop.ask(jobs[-1])
     assert (view.blocked_by, view.position, view.expected_at) == (BlockedBy.POOL_FULL, 1, None)
     assert view.reason == f"pool 'web' is full, with 0 of {CAPACITY} running and {deep} dispatched before it"
@@ -266,11 +268,11 @@ async def test_in_a_full_pool_the_start_is_expected_by_how_long_runs_take(shop: 
     deep = 4 * CAPACITY
     shop.clock.move_to(shop.clock.now_ms() + 60_000)
     jobs = await shop.create(deep + 2)
-    await shop.hand_out()
+    await shop.dispatch_due()
     assert shop.in_sec(await shop.ask(jobs[-1])) == (deep + 1 + 1) * RUN_SEC / CAPACITY
 
 
-async def test_what_nothing_else_holds_waits_for_its_turn(shop: Shop) -> None:
+async def test_entry_that_nothing_else_blocks_waits_for_its_turn(shop: Shop) -> None:
     await shop.create(1, BOB)
     jobs = await shop.create(3)
     view = await shop.ask(jobs[2])
@@ -286,7 +288,7 @@ async def test_overdue_entry_that_nothing_blocks_points_at_the_scheduler(shop: S
     assert view.reason == "no limit blocks it and it is 42 s late: check /readyz of the schedulers"
 
 
-async def test_a_small_tenant_is_not_told_of_all_that_a_large_one_has(shop: Shop) -> None:
+async def test_position_of_a_small_tenant_does_not_count_all_entries_of_a_large_one(shop: Shop) -> None:
     await shop.create(4)
     await shop.turn.run_due()
     await shop.create(30, BOB)
@@ -296,19 +298,19 @@ async def test_a_small_tenant_is_not_told_of_all_that_a_large_one_has(shop: Shop
     assert 0 < (shop.in_sec(view) or 0) < 10
 
 
-async def test_what_is_planned_or_fired_is_held_by_nothing(shop: Shop) -> None:
+async def test_planned_or_fired_occurrence_has_no_blocker(shop: Shop) -> None:
     later = shop.turn.now + timedelta(minutes=1)
     (planned,) = await shop.create(1, run_at=later)
     page = await shop.engine.services.occurrences.list_occurrences(
         ANN, planned.job_id, from_ms=shop.clock.now_ms(), to_ms=ms_of(later)
     )
     (fired,) = await shop.create(1)
-    await shop.hand_out()
+    await shop.dispatch_due()
     for view in (*page.occurrences, await shop.ask(fired)):
         assert (view.blocked_by, view.position, view.position_is_least, view.expected_at) == (None, None, False, None)
 
 
-async def test_what_was_handed_back_waits_for_a_worker_that_has_the_handler(shop: Shop) -> None:
+async def test_handed_back_execution_waits_for_a_worker_with_the_handler(shop: Shop) -> None:
     (one,) = await shop.create(1, target=Target("web", "no_such_handler"))
     await shop.turn.run_due()
     view = await shop.engine.services.job_queries.get_job(ANN, one.job_id)
@@ -321,23 +323,23 @@ class NoTokens(Tokens):
         raise TokensUnavailable("gone")
 
 
-async def test_while_rates_cannot_be_counted_that_is_what_holds_it(shop: Shop) -> None:
+async def test_unavailable_rate_counters_are_named_as_the_blocker(shop: Shop) -> None:
     await shop.settle(TenantSettings(rate_per_sec=10))
     (one,) = await shop.create(1)
     drivers = shop.engine.drivers
     blockers = BlockerFinder(drivers.query_store, drivers.settings_store, drivers.workload, NoTokens(), shop.clock)
     mark = (shop.clock.now_ms(), one.job_id)
-    hold = await blockers.find(DueEntry(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
-    assert hold == Blocker(
+    blocker = await blockers.find(DueEntry(ANN.tenant, "web", one.job_id, mark))  # type: ignore[arg-type]
+    assert blocker == Blocker(
         BlockedBy.TENANT_RATE, "the rate of tenant 'acme' is unknown: its counters cannot be reached", 0
     )
 
 
-# Another process than the one that hands out
+# Processes without a scheduler
 
 
 @pytest.mark.slow
-async def test_a_process_that_hands_out_nothing_can_tell() -> None:
+async def test_process_without_a_scheduler_can_explain_what_blocks() -> None:
     clock = StandingClock()
     settings = TenantSettings(rate_per_sec=1, burst=2)
     async with postgres_store(0) as store, redis_connection() as (redis, prefix):
@@ -358,15 +360,15 @@ async def test_a_process_that_hands_out_nothing_can_tell() -> None:
         rate = rate_of(settings)
         assert rate is not None
         await RedisTokens(redis, prefix).take([TokenRequest(TENANT, rate, 2)], NOW_MS)
-        held = await ask(3)
-        assert (held.by, held.position) == (BlockedBy.TENANT_RATE, 3)
-        assert held.expected_ms is not None
-        assert abs(held.expected_ms - (NOW_MS + 4 * SECOND)) <= 1
+        blocker = await ask(3)
+        assert (blocker.by, blocker.position) == (BlockedBy.TENANT_RATE, 3)
+        assert blocker.expected_ms is not None
+        assert abs(blocker.expected_ms - (NOW_MS + 4 * SECOND)) <= 1
 
         fired = await crank.fire((await crank.due())[:2])
         assert (await ask(3, Concurrency("k", 2))).by is BlockedBy.KEY
         await store.settings_store.put_tenant(TENANT, TenantSettings(max_running=2), audit())
-        held = await ask(3)
-        assert (held.by, held.position) == (BlockedBy.TENANT_CAP, 1)
+        blocker = await ask(3)
+        assert (blocker.by, blocker.position) == (BlockedBy.TENANT_CAP, 1)
         await crank.settle(*[report(each, Outcome.SUCCEEDED) for each in fired.dispatches])
         assert (await ask(3)).by is BlockedBy.TURN

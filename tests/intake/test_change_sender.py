@@ -1,4 +1,4 @@
-"""Copies of stored changes, as workers and the hot index get them."""
+"""Copies of stored changes, as workers and the hot index receive them."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ AHEAD_MS = MINUTE
 
 
 class Wire(MemorySignals, MemoryHotIndex):
-    """Records what is sent, in order."""
+    """Notes the sent changes, in order."""
 
     def __init__(self) -> None:
         MemorySignals.__init__(self)

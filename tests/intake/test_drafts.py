@@ -1,4 +1,4 @@
-"""Drafts: what a spec becomes before it is stored."""
+"""Drafts: a spec with its defaults, before it is stored."""
 
 from typing import Any
 

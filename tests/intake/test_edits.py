@@ -1,4 +1,4 @@
-"""Decisions over snapshots. The rules of tiling: what is decided was not decided before, and nothing is left out."""
+"""Decisions over snapshots. They tile the times: no time is decided twice, and none is omitted."""
 
 from itertools import pairwise
 
@@ -30,12 +30,12 @@ def waiting(one: Job, nominal_ms: int = NOW_MS, runs_left: int | None = None) ->
     return Fire(nominal_ms, nominal_ms + spread_ms(one.spec, one.id), runs_left)
 
 
-def paused(said: JobSpec | None = None) -> Job:
-    return job(said or every(), state=JobState.PAUSED)
+def paused(definition: JobSpec | None = None) -> Job:
+    return job(definition or every(), state=JobState.PAUSED)
 
 
 def span(decision: Decision) -> tuple[int, int, int, DecisionOutcome]:
-    """From and to in minutes, the count, and what became of them."""
+    """A decision as from and to in minutes, the count, and the outcome."""
     return (decision.from_ms - NOW_MS) // MINUTE, (decision.to_ms - NOW_MS) // MINUTE, decision.count, decision.outcome
 
 
@@ -53,26 +53,26 @@ def test_a_schedule_waits_for_its_first_time_after_now_with_its_spread_and_runs(
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer"),
+    ("definition", "pointer"),
     [
         (every(60, end_at=instant(NOW_MS - HOUR)), "/endAt"),
         (spec(type=JobType.CRON, schedule="0 0 30 2 *"), "/schedule"),
     ],
 )
-def test_a_schedule_that_would_never_fire_is_refused(said: JobSpec, pointer: str) -> None:
+def test_a_schedule_that_would_never_fire_is_refused(definition: JobSpec, pointer: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        edits.first_fire(job(said), NOW_MS)
+        edits.first_fire(job(definition), NOW_MS)
     assert caught.value.flaws[0].pointer == pointer
 
 
 # Replacing
 
 
-def replaced(before: Snapshot, said: JobSpec, now_ms: int = NOW_MS) -> Change:
-    return edits.replace(before, said, b"new", now_ms, BY)
+def replaced(before: Snapshot, definition: JobSpec, now_ms: int = NOW_MS) -> Change:
+    return edits.replace(before, definition, b"new", now_ms, BY)
 
 
-def test_a_replacement_is_the_next_revision_and_keeps_what_a_job_is() -> None:
+def test_replacement_is_the_next_revision_and_keeps_the_identity_of_the_job() -> None:
     one = job(every(), revision=4, created_ms=NOW_MS - HOUR)
     change = replaced(seen(one, waiting(one, NOW_MS + MINUTE)), every(30, name="new"), NOW_MS + 1)
     assert change.job == msgspec.structs.replace(
@@ -111,7 +111,7 @@ def test_overdue_times_that_the_new_rule_does_not_have_are_given_up() -> None:
     assert change.fire.nominal_ms == NOW_MS + 11 * MINUTE + 7 * SECOND
 
 
-def test_a_paused_job_stays_paused_and_says_what_it_passed_over() -> None:
+def test_paused_job_stays_paused_and_decides_the_skipped_range() -> None:
     change = replaced(seen(paused(), Fire(NOW_MS, None)), every(), LATER_MS)
     assert change.job is not None
     assert change.job.state is JobState.PAUSED
@@ -119,9 +119,9 @@ def test_a_paused_job_stays_paused_and_says_what_it_passed_over() -> None:
     assert change.fire == Fire(NOW_MS + 11 * MINUTE, None)
 
 
-def test_a_paused_job_that_makes_up_keeps_what_it_waits_for() -> None:
-    said = every(catch_up=CatchUp(while_paused=True))
-    change = replaced(seen(paused(said), Fire(NOW_MS, None)), said, LATER_MS)
+def test_paused_job_that_catches_up_keeps_its_next_time() -> None:
+    definition = every(catch_up=CatchUp(while_paused=True))
+    change = replaced(seen(paused(definition), Fire(NOW_MS, None)), definition, LATER_MS)
     assert (change.fire, change.decisions) == (Fire(NOW_MS, None), ())
 
 
@@ -174,19 +174,19 @@ def test_max_runs_counts_on(old: int | None, left: int | None, new: int | None, 
     assert (change.fire.due_ms is None) == (expected == 0)
 
 
-def test_only_what_has_not_started_is_asked_back() -> None:
+def test_only_executions_that_have_not_started_are_revoked() -> None:
     one = job(every())
-    handed_out = execution(one, NOW_MS)
+    dispatched = execution(one, NOW_MS)
     running = execution(one, NOW_MS - MINUTE, state=State.RUNNING)
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, started_ms=NOW_MS, waits_until_ms=NOW_MS, dispatch=2)
-    wished = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
+    revoked = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
     ended = execution(one, NOW_MS - 4 * MINUTE, state=State.SUCCEEDED)
-    change = replaced(seen(one, waiting(one, NOW_MS + MINUTE), ended, wished, retry, running, handed_out), every())
-    assert change.cancel == ((handed_out.id, "EDITED"),)
+    change = replaced(seen(one, waiting(one, NOW_MS + MINUTE), ended, revoked, retry, running, dispatched), every())
+    assert change.cancel == ((dispatched.id, "EDITED"),)
     assert change.rebase == ()
 
 
-def test_what_waits_and_has_not_started_goes_on_under_the_new_definition_or_ends() -> None:
+def test_waiting_executions_run_under_the_new_definition_or_end() -> None:
     one = job(every())
     unstarted = {"fired_ms": None, "started_ms": None}
     triggered = execution(one, NOW_MS + 5, cause=Cause.TRIGGER, waits_until_ms=NOW_MS + 5, **unstarted)
@@ -208,7 +208,7 @@ def test_an_upsert_that_changes_nothing_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("change", [{"payload": b"new"}, {"spec": every(30, unique_key="k")}])
-def test_an_upsert_replaces_what_differs_and_leaves_a_pause(change: dict[str, object]) -> None:
+def test_upsert_replaces_a_different_definition_and_keeps_a_pause(change: dict[str, object]) -> None:
     one = job(every(unique_key="k"), state=JobState.PAUSED)
     wanted = msgspec.structs.replace(one, id=job_id(), state=JobState.ACTIVE, **change)
     made = edits.upsert(seen(one, Fire(NOW_MS + MINUTE, None)), wanted, lambda a, b: a == b, NOW_MS, BY)
@@ -227,24 +227,24 @@ def upserted(before: Snapshot, wanted: Job) -> Change:
 
 
 def test_one_shot_that_is_over_does_not_run_again_under_its_key() -> None:
-    said = spec(type=JobType.DELAYED, delay_sec=5, unique_key="k")
-    one = job(said)
-    assert upserted(over(one), job(said, now_ms=LATER_MS)) == Change()
+    definition = spec(type=JobType.DELAYED, delay_sec=5, unique_key="k")
+    one = job(definition)
+    assert upserted(over(one), job(definition, now_ms=LATER_MS)) == Change()
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.RUNNING])
 def test_a_one_shot_that_is_open_is_not_run_a_second_time(state: State) -> None:
-    said = spec(unique_key="k")
-    one = job(said)
-    assert upserted(seen(one, None, execution(one, state=state)), job(said, now_ms=LATER_MS)) == Change()
+    definition = spec(unique_key="k")
+    one = job(definition)
+    assert upserted(seen(one, None, execution(one, state=state)), job(definition, now_ms=LATER_MS)) == Change()
 
 
 def test_a_one_shot_that_has_fired_at_this_instant_is_not_changed() -> None:
-    said = spec(run_at=instant(NOW_MS), unique_key="k")
-    one = job(said)
-    assert upserted(over(one), job(said)) == Change()
+    definition = spec(run_at=instant(NOW_MS), unique_key="k")
+    one = job(definition)
+    assert upserted(over(one), job(definition)) == Change()
     with pytest.raises(Conflict, match="set a later runAt"):
-        upserted(over(one), job(said, payload=b"new"))
+        upserted(over(one), job(definition, payload=b"new"))
     later = upserted(over(one), job(spec(run_at=instant(LATER_MS), unique_key="k")))
     assert later.fire == Fire(LATER_MS, LATER_MS)
 
@@ -259,7 +259,7 @@ def test_a_one_shot_that_has_fired_at_this_instant_is_not_changed() -> None:
         (seen(job(every(max_runs=2)), Fire(NOW_MS, None, 0)), "maxRuns of 2 are used up"),
     ],
 )
-def test_a_job_that_does_not_fire_says_why(after: Snapshot, reason: str | None) -> None:
+def test_job_that_never_fires_is_refused_with_the_reason(after: Snapshot, reason: str | None) -> None:
     found = edits.why_no_next_fire(after)
     assert found is None if reason is None else reason in (found or "")
 
@@ -277,7 +277,7 @@ def test_a_replacement_returns_runs_that_it_gives_up_before_they_start() -> None
 # Pausing and resuming
 
 
-def test_a_pause_takes_the_time_and_asks_back_what_is_staged() -> None:
+def test_pause_removes_the_time_and_revokes_early_dispatches() -> None:
     one = job(every())
     early, running = execution(one), execution(one, NOW_MS - MINUTE, state=State.RUNNING)
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR, dispatch=2)
@@ -294,14 +294,14 @@ def test_pausing_twice_is_pausing() -> None:
     assert edits.pause(seen(paused(), Fire(NOW_MS, None)), NOW_MS, BY) == Change()
 
 
-def test_what_is_completed_cannot_be_paused() -> None:
+def test_completed_job_cannot_be_paused() -> None:
     with pytest.raises(Conflict, match="COMPLETED"):
         edits.pause(seen(job(), None), NOW_MS, BY)
     with pytest.raises(Conflict, match="COMPLETED"):
         edits.pause(seen(job(every()), Fire(NOW_MS, None, 0)), NOW_MS, BY)
 
 
-def test_to_halt_is_to_pause_and_to_say_why() -> None:
+def test_halt_is_a_pause_with_a_reason() -> None:
     one = job(every())
     before = seen(one, waiting(one, NOW_MS + MINUTE), execution(one))
     halted, pausing = edits.halt(before, "gone", NOW_MS + 1, BY), edits.pause(before, NOW_MS + 1, BY)
@@ -309,7 +309,7 @@ def test_to_halt_is_to_pause_and_to_say_why() -> None:
     assert halted == msgspec.structs.replace(pausing, job=msgspec.structs.replace(pausing.job, halted="gone"))
 
 
-def test_a_paused_job_that_is_halted_says_why() -> None:
+def test_paused_job_that_is_halted_has_the_reason() -> None:
     one = paused()
     change = edits.halt(seen(one, Fire(NOW_MS, None)), "gone", NOW_MS + 1, BY)
     assert change == Change(job=msgspec.structs.replace(one, halted="gone", updated_ms=NOW_MS + 1), audit=BY)
@@ -324,7 +324,7 @@ def test_a_paused_job_that_is_halted_says_why() -> None:
     ],
     ids=["completed", "cancelled", "halted"],
 )
-def test_what_is_over_or_halted_is_not_halted(over: Snapshot) -> None:
+def test_completed_or_halted_job_is_not_halted(over: Snapshot) -> None:
     assert edits.halt(over, "gone", NOW_MS, BY) == Change()
 
 
@@ -341,7 +341,7 @@ def test_a_halted_job_that_is_replaced_stays_halted() -> None:
     assert change.job.halted == "gone"
 
 
-def test_a_resumed_job_makes_up_nothing_and_says_so() -> None:
+def test_resumed_job_catches_up_nothing_and_decides_the_skipped_range() -> None:
     change = edits.resume(seen(paused(), Fire(NOW_MS, None, 4)), LATER_MS, BY)
     assert change.job is not None
     assert change.job.state is JobState.ACTIVE
@@ -354,9 +354,9 @@ def test_a_job_resumed_before_its_time_has_missed_nothing() -> None:
     assert (change.fire, change.decisions) == (Fire(NOW_MS + MINUTE, NOW_MS + MINUTE), ())
 
 
-def test_a_job_that_makes_up_for_a_pause_is_due_for_what_it_missed() -> None:
-    said = every(catch_up=CatchUp(CatchUpPolicy.ALL, while_paused=True), spread_sec=10)
-    one = paused(said)
+def test_job_that_catches_up_a_pause_is_due_for_its_missed_times() -> None:
+    definition = every(catch_up=CatchUp(CatchUpPolicy.ALL, while_paused=True), spread_sec=10)
+    one = paused(definition)
     change = edits.resume(seen(one, Fire(NOW_MS, None)), LATER_MS, BY)
     assert (change.fire, change.decisions) == (waiting(one), ())
 
@@ -375,7 +375,7 @@ def test_a_one_shot_that_has_fired_does_not_fire_again_when_it_is_resumed() -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "spent"),
+    ("definition", "spent"),
     [
         (every(max_runs=2), Fire(NOW_MS + 1, None, 0)),
         (every(end_at=instant(NOW_MS)), Fire(NOW_MS + 1, None)),
@@ -383,8 +383,10 @@ def test_a_one_shot_that_has_fired_does_not_fire_again_when_it_is_resumed() -> N
     ids=["max runs", "end"],
 )
 @pytest.mark.parametrize("at_ms", [NOW_MS - 100, LATER_MS], ids=["early ahead", "long ago"])
-def test_a_schedule_that_ended_does_not_begin_again_when_it_is_resumed(said: JobSpec, spent: Fire, at_ms: int) -> None:
-    one = paused(said)
+def test_a_schedule_that_ended_does_not_begin_again_when_it_is_resumed(
+    definition: JobSpec, spent: Fire, at_ms: int
+) -> None:
+    one = paused(definition)
     change = edits.resume(seen(one, spent, execution(one, state=State.RUNNING)), at_ms, BY)
     assert (change.fire, change.decisions) == (spent, ())
 
@@ -397,7 +399,7 @@ def test_a_schedule_that_has_no_time_left_after_a_pause_is_over() -> None:
     assert change.fire.due_ms is None
 
 
-def test_what_was_held_is_released_but_never_before_its_instant() -> None:
+def test_suspended_execution_is_released_but_never_before_its_instant() -> None:
     one = paused(spec())
     held = {"fired_ms": None, "waits_until_ms": None}
     late = execution(one, NOW_MS - HOUR, **held)
@@ -409,14 +411,14 @@ def test_what_was_held_is_released_but_never_before_its_instant() -> None:
     assert change.release == ((late.id, NOW_MS + 1), (retry.id, NOW_MS + 300), (early.id, NOW_MS + 200))
 
 
-def test_resuming_what_is_not_paused_is_nothing() -> None:
+def test_resuming_an_active_job_changes_nothing() -> None:
     assert edits.resume(seen(job(), waiting(job())), NOW_MS, BY) == Change()
 
 
 # Deleting
 
 
-def test_a_deleted_job_waits_for_nothing_and_gives_up_what_is_overdue() -> None:
+def test_deleted_job_waits_for_nothing_and_gives_up_overdue_times() -> None:
     one = job(every())
     change = edits.delete(seen(one, waiting(one, runs_left=9)), LATER_MS, BY)
     assert change.job == msgspec.structs.replace(one, state=JobState.CANCELLED, updated_ms=LATER_MS)
@@ -430,7 +432,7 @@ def test_a_job_deleted_before_its_time_gives_up_nothing() -> None:
     assert edits.delete(seen(one, waiting(one, NOW_MS + MINUTE)), NOW_MS, BY).decisions == ()
 
 
-def test_a_job_deleted_while_it_was_paused_says_what_it_passed_over() -> None:
+def test_job_deleted_while_paused_decides_the_skipped_range() -> None:
     change = edits.delete(seen(paused(), Fire(NOW_MS, None)), LATER_MS, BY)
     assert [span(d) for d in change.decisions] == [(0, 10, 11, DecisionOutcome.PAUSED)]
 
@@ -449,9 +451,9 @@ def test_nothing_of_a_deleted_job_starts() -> None:
     early = execution(one)
     edited = execution(one, NOW_MS - MINUTE, revocation="EDITED")
     retry = execution(one, NOW_MS - 2 * MINUTE, fired_ms=None, waits_until_ms=NOW_MS + HOUR)
-    wished = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
+    revoked = execution(one, NOW_MS - 3 * MINUTE, revocation="cancelled by ann")
     ended = execution(one, NOW_MS - 4 * MINUTE, state=State.DEAD)
-    change = edits.delete(seen(one, waiting(one, NOW_MS + MINUTE), ended, wished, retry, edited, early), NOW_MS, BY)
+    change = edits.delete(seen(one, waiting(one, NOW_MS + MINUTE), ended, revoked, retry, edited, early), NOW_MS, BY)
     asked = dict(change.cancel)
     assert {retry.id, edited.id, early.id} <= set(asked)
     assert not {ended.id} & set(asked)
@@ -555,7 +557,7 @@ def test_a_backfill_of_a_job_that_minds_overlap_goes_one_by_one(overlap: Overlap
     assert all(each.buffered for each in filled(one, execution(one, state=State.RUNNING)).executions)
 
 
-def test_a_backfill_that_is_repeated_makes_what_is_missing_and_lets_it_start() -> None:
+def test_repeated_backfill_creates_and_starts_the_missing_executions() -> None:
     one = job(every(overlap=Overlap.SKIP))
     first, *missing = filled(one).executions
     done = execution(one, TIMES[0], id=first.id, cause=Cause.BACKFILL, state=State.SUCCEEDED)
@@ -598,7 +600,7 @@ def test_a_dead_letter_is_tried_again_as_a_new_execution_of_the_same_occurrence(
     assert not made.buffered
 
 
-def test_a_dead_letter_tried_again_waits_for_what_is_open() -> None:
+def test_dead_letter_tried_again_waits_for_open_executions() -> None:
     one = job(every(overlap=Overlap.SKIP))
     dead, running = execution(one, NOW_MS - HOUR, state=State.DEAD), execution(one, state=State.RUNNING)
     assert edits.retry_dead(seen(one, None, dead, running), dead, NOW_MS, BY).executions[0].buffered
@@ -609,23 +611,23 @@ def test_an_archived_dead_letter_is_dealt_with() -> None:
     assert edits.archive_dead(dead.id, BY) == Change(dead=((dead.id, None),), audit=BY)
 
 
-# Whatever people do
+# Random histories
 
 
-class Life:
+class JobHistory:
     """A job as the store would have it, under edits and fires."""
 
-    def __init__(self, said: JobSpec) -> None:
-        self.job = job(said)
+    def __init__(self, definition: JobSpec) -> None:
+        self.job = job(definition)
         self.fire: Fire | None = edits.first_fire(self.job, NOW_MS)
         self.now_ms = NOW_MS
         self.fired: list[int] = []
         self.ranges: list[tuple[int, int]] = []
         self.plans: list[tuple[int, Job]] = [(NOW_MS + 1, self.job)]
-        """From when on which definition was in force."""
+        """The definitions, each with the time from which it was in force."""
 
     def snapshot(self) -> Snapshot:
-        """All have started, so nothing is asked back."""
+        """All executions have ended, so none is revoked."""
         executions = (execution(self.job, time, state=State.SUCCEEDED) for time in self.fired)
         return Snapshot(self.job, self.fire, tuple(executions))
 
@@ -670,38 +672,40 @@ steps = st.lists(
 )
 
 
-def live(said: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> Life:
-    life = Life(said)
+def play(definition: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> JobHistory:
+    history = JobHistory(definition)
     for what, later_ms, new in todo:
-        life.now_ms += later_ms
+        history.now_ms += later_ms
         if what == "work":
-            life.work()
+            history.work()
         elif what == "replace":
-            life.apply(edits.replace(life.snapshot(), new, None, life.now_ms, BY))
+            history.apply(edits.replace(history.snapshot(), new, None, history.now_ms, BY))
         elif what != "sleep":
-            life.apply(getattr(edits, what)(life.snapshot(), life.now_ms, BY))
-    life.now_ms += 10 * MINUTE
-    life.apply(edits.resume(life.snapshot(), life.now_ms, BY))
-    life.work()
-    return life
+            history.apply(getattr(edits, what)(history.snapshot(), history.now_ms, BY))
+    history.now_ms += 10 * MINUTE
+    history.apply(edits.resume(history.snapshot(), history.now_ms, BY))
+    history.work()
+    return history
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
-def test_whatever_people_do_nothing_is_decided_twice(said: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> None:
-    life = live(said, todo)
-    decided = sorted([*((time, time) for time in life.fired), *life.ranges])
+def test_no_time_is_decided_twice_in_random_histories(
+    definition: JobSpec, todo: list[tuple[str, int, JobSpec]]
+) -> None:
+    history = play(definition, todo)
+    decided = sorted([*((time, time) for time in history.fired), *history.ranges])
     assert all(a[1] < b[0] for a, b in pairwise(decided))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
-def test_whatever_people_do_every_time_of_the_plan_in_force_is_decided(
-    said: JobSpec, todo: list[tuple[str, int, JobSpec]]
+def test_every_time_of_the_plan_in_force_is_decided_in_random_histories(
+    definition: JobSpec, todo: list[tuple[str, int, JobSpec]]
 ) -> None:
-    life = live(said, todo)
-    decided = [*((time, time) for time in life.fired), *life.ranges]
-    for (from_ms, one), (until_ms, _) in pairwise([*life.plans, (life.now_ms + 1, life.job)]):
+    history = play(definition, todo)
+    decided = [*((time, time) for time in history.fired), *history.ranges]
+    for (from_ms, one), (until_ms, _) in pairwise([*history.plans, (history.now_ms + 1, history.job)]):
         rule = rule_of(one.spec, one.anchor_ms)
         for time in rule.take(from_ms - 1, rule.count(from_ms - 1, until_ms - 1)):
             assert sum(first <= time <= last for first, last in decided) == 1
@@ -723,6 +727,6 @@ def test_an_edit_in_the_millisecond_of_another_comes_after_it() -> None:
 def test_edits_in_the_millisecond_of_a_due_time_decide_it_once() -> None:
     minutely = every(60)
     todo = [(what, 0, minutely) for what in ("pause", "replace", "resume", "replace")]
-    life = live(minutely, [("sleep", MINUTE, minutely), *todo])
-    decided = sorted([*((time, time) for time in life.fired), *life.ranges])
+    history = play(minutely, [("sleep", MINUTE, minutely), *todo])
+    decided = sorted([*((time, time) for time in history.fired), *history.ranges])
     assert all(a[1] < b[0] for a, b in pairwise(decided))

@@ -1,4 +1,4 @@
-"""Payloads: what is accepted, and for whom it is encrypted."""
+"""Payloads: their limits, and their encryption for a tenant and a job."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_payload_above_the_limit_is_refused_with_both_sizes() -> None:
     assert (refused.value.context["size"], refused.value.context["limit"]) == (21, 20)
 
 
-def test_lower_limit_of_the_tenant_holds_and_is_named() -> None:
+def test_lower_limit_of_the_tenant_applies_and_is_named() -> None:
     with pytest.raises(PayloadTooLarge, match="of tenant 'acme' \\(maxPayloadBytes\\) of 5"):
         PAYLOADS.encode("x" * 10, "acme", 5)
 

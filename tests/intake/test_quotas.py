@@ -1,4 +1,4 @@
-"""How many jobs of a tenant may wait, seen from one of the processes that accept them."""
+"""The quota of waiting jobs of a tenant, in one of the processes that accept jobs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,8 +19,8 @@ from tests.support.crank import Crank
 from tests.support.factories import MINUTE, NOW_MS, TENANT, audit, every, job, spec
 
 
-class Books:
-    """A store, and one process that accepts jobs. What the crank adds, another process has accepted."""
+class Intake:
+    """A store, and one process that accepts jobs. Jobs that the crank adds were accepted by another process."""
 
     def __init__(self, store: SqliteStore, clock: ManualClock) -> None:
         self.store = store
@@ -33,7 +33,7 @@ class Books:
         await self.store.settings_store.put_tenant(tenant, settings, audit("tenant.put", self.clock.now_ms()))
 
     async def create(self, number: int = 1) -> QuotaExceeded | None:
-        """As many as there is room for, as the job service does it."""
+        """Create as many jobs as there is room for, like the job service."""
         with await self.quotas.room(TENANT, [None] * number) as room:
             fitting = number - len(room.refused)
             await self.crank.add(*[job(every()) for _ in range(fitting)])
@@ -51,168 +51,166 @@ class Books:
 
 
 @pytest.fixture
-async def books() -> AsyncIterator[Books]:
+async def intake() -> AsyncIterator[Intake]:
     store = open_store(MEMORY, FileOptions(), lead_ms=0)
-    yield Books(store, ManualClock())
+    yield Intake(store, ManualClock())
     await store.close()
 
 
-async def test_a_tenant_without_a_quota_has_room_for_all(books: Books) -> None:
-    assert await books.create(5) is None
-    assert books.quotas.standing(TENANT) is None
+async def test_a_tenant_without_a_quota_has_room_for_all(intake: Intake) -> None:
+    assert await intake.create(5) is None
+    assert intake.quotas.standing(TENANT) is None
 
 
-async def test_a_tenant_has_room_up_to_its_quota(books: Books) -> None:
-    await books.allow(3)
-    assert [await books.create() for _ in range(3)] == [None] * 3
-    assert books.quotas.standing(TENANT) == (3, 3)
-    why = await books.refusal()
+async def test_a_tenant_has_room_up_to_its_quota(intake: Intake) -> None:
+    await intake.allow(3)
+    assert [await intake.create() for _ in range(3)] == [None] * 3
+    assert intake.quotas.standing(TENANT) == (3, 3)
+    why = await intake.refusal()
     assert (why.limit, why.used, why.requested) == (3, 3, 1)
     assert why.context["violated-policies"] == ["max-jobs"]
     assert "'acme' has 3 of at most 3 jobs waiting for their time (maxJobs)" in why.detail
 
 
-async def test_the_first_of_a_request_fit_and_the_rest_do_not(books: Books) -> None:
-    await books.allow(3)
-    with await books.quotas.room(TENANT, [None] * 5) as room:
+async def test_the_first_of_a_request_fit_and_the_rest_do_not(intake: Intake) -> None:
+    await intake.allow(3)
+    with await intake.quotas.room(TENANT, [None] * 5) as room:
         assert room.refused == {3, 4}
         assert room.why is not None
         assert (room.why.used, room.why.requested) == (0, 5)
 
 
-async def test_a_request_that_wants_all_or_nothing_takes_no_place_if_it_does_not_fit(books: Books) -> None:
-    await books.allow(3)
+async def test_atomic_request_above_the_quota_reserves_nothing(intake: Intake) -> None:
+    await intake.allow(3)
     with pytest.raises(QuotaExceeded):
-        await books.quotas.room(TENANT, [None] * 5, whole=True)
-    assert books.quotas.standing(TENANT) == (3, 0)
+        await intake.quotas.room(TENANT, [None] * 5, whole=True)
+    assert intake.quotas.standing(TENANT) == (3, 0)
 
 
-async def test_a_quota_of_none_admits_nothing(books: Books) -> None:
-    await books.allow(0)
-    assert (await books.refusal()).limit == 0
+async def test_a_quota_of_none_admits_nothing(intake: Intake) -> None:
+    await intake.allow(0)
+    assert (await intake.refusal()).limit == 0
 
 
-async def test_places_are_kept_while_jobs_are_stored(books: Books) -> None:
-    await books.allow(3)
-    with await books.quotas.room(TENANT, [None, None]), await books.quotas.room(TENANT, [None]):
-        assert books.quotas.standing(TENANT) == (3, 3)
-    assert books.quotas.standing(TENANT) == (3, 0)
+async def test_reservations_last_while_jobs_are_stored(intake: Intake) -> None:
+    await intake.allow(3)
+    with await intake.quotas.room(TENANT, [None, None]), await intake.quotas.room(TENANT, [None]):
+        assert intake.quotas.standing(TENANT) == (3, 3)
+    assert intake.quotas.standing(TENANT) == (3, 0)
 
 
 @pytest.mark.parametrize(("made", "waiting"), [(2, 3), (0, 2)], ids=["stored", "failed"])
-async def test_whether_there_is_room_is_known_once_those_before_are_stored(
-    books: Books, made: int, waiting: int
-) -> None:
-    await books.allow(3)
-    with await books.quotas.room(TENANT, [None, None]) as first:
-        second = asyncio.create_task(books.create(2))
+async def test_request_waits_until_earlier_requests_are_stored(intake: Intake, made: int, waiting: int) -> None:
+    await intake.allow(3)
+    with await intake.quotas.room(TENANT, [None, None]) as first:
+        second = asyncio.create_task(intake.create(2))
         for _ in range(10):
             await asyncio.sleep(0)
         assert not second.done()
-        await books.crank.add(*[job(every()) for _ in range(made)])
+        await intake.crank.add(*[job(every()) for _ in range(made)])
         first.made = made
     assert (await second is None) == (made == 0)
-    assert await books.store.query_store.jobs_waiting(TENANT, 100) == waiting
+    assert await intake.store.query_store.jobs_waiting(TENANT, 100) == waiting
 
 
-async def test_of_many_that_come_at_once_as_many_as_fit_are_admitted(books: Books) -> None:
-    await books.allow(10)
-    refused = await asyncio.gather(*[books.create() for _ in range(25)])
+async def test_concurrent_requests_are_admitted_up_to_the_quota(intake: Intake) -> None:
+    await intake.allow(10)
+    refused = await asyncio.gather(*[intake.create() for _ in range(25)])
     assert refused.count(None) == 10
-    assert await books.store.query_store.jobs_waiting(TENANT, 100) == 10
+    assert await intake.store.query_store.jobs_waiting(TENANT, 100) == 10
 
 
-async def test_places_of_what_failed_to_be_stored_are_free_again(books: Books) -> None:
-    await books.allow(2)
-    with pytest.raises(OSError, match="no disk"), await books.quotas.room(TENANT, [None, None]):
+async def test_reservations_of_a_failed_store_are_released(intake: Intake) -> None:
+    await intake.allow(2)
+    with pytest.raises(OSError, match="no disk"), await intake.quotas.room(TENANT, [None, None]):
         raise OSError("no disk")
-    assert await books.create(2) is None
+    assert await intake.create(2) is None
 
 
-async def test_nobody_is_refused_by_an_old_count(books: Books) -> None:
-    await books.allow(2)
+async def test_no_request_is_refused_by_an_old_count(intake: Intake) -> None:
+    await intake.allow(2)
     one = job(every())
-    await books.crank.add(one)
-    assert await books.create() is None
-    await books.refusal()
-    await books.cancel(one)
-    assert await books.create() is None
+    await intake.crank.add(one)
+    assert await intake.create() is None
+    await intake.refusal()
+    await intake.cancel(one)
+    assert await intake.create() is None
 
 
-async def test_what_others_create_is_seen_two_seconds_later_when_it_is_nearly_full(books: Books) -> None:
-    await books.allow(10)
-    await books.create(9)
-    await books.crank.add(job(every()))
-    books.clock.advance(1.9)
-    assert await books.create() is None
-    books.clock.advance(0.1)
-    assert (await books.refusal()).used == 11
+async def test_jobs_of_other_processes_are_seen_after_two_seconds_near_the_quota(intake: Intake) -> None:
+    await intake.allow(10)
+    await intake.create(9)
+    await intake.crank.add(job(every()))
+    intake.clock.advance(1.9)
+    assert await intake.create() is None
+    intake.clock.advance(0.1)
+    assert (await intake.refusal()).used == 11
 
 
-async def test_what_others_create_is_seen_ten_seconds_later_when_it_is_far_from_full(books: Books) -> None:
-    await books.allow(20)
-    await books.create()
-    await books.crank.add(*[job(every()) for _ in range(20)])
-    books.clock.advance(9.9)
-    assert await books.create() is None
-    books.clock.advance(0.1)
-    assert (await books.refusal()).used == 22
+async def test_jobs_of_other_processes_are_seen_after_ten_seconds_far_from_the_quota(intake: Intake) -> None:
+    await intake.allow(20)
+    await intake.create()
+    await intake.crank.add(*[job(every()) for _ in range(20)])
+    intake.clock.advance(9.9)
+    assert await intake.create() is None
+    intake.clock.advance(0.1)
+    assert (await intake.refusal()).used == 22
 
 
-async def test_an_update_needs_no_room(books: Books) -> None:
-    await books.allow(1)
-    await books.crank.add(job(every(unique_key="k")))
-    with await books.quotas.room(TENANT, ["k", "new", "k"]) as room:
+async def test_an_update_needs_no_room(intake: Intake) -> None:
+    await intake.allow(1)
+    await intake.crank.add(job(every(unique_key="k")))
+    with await intake.quotas.room(TENANT, ["k", "new", "k"]) as room:
         assert room.refused == {1}
         assert room.why is not None
         assert room.why.requested == 1
 
 
-async def test_a_key_that_is_said_twice_needs_room_once(books: Books) -> None:
-    await books.allow(1)
-    with await books.quotas.room(TENANT, ["k", "k"]) as room:
+async def test_repeated_unique_key_needs_room_once(intake: Intake) -> None:
+    await intake.allow(1)
+    with await intake.quotas.room(TENANT, ["k", "k"]) as room:
         assert room.why is None
 
 
-async def test_a_changed_quota_holds_after_a_second(books: Books) -> None:
-    await books.create()
-    await books.allow(1)
-    books.clock.advance(0.9)
-    assert await books.create() is None
-    books.clock.advance(0.1)
-    assert (await books.refusal()).used == 2
-    await books.allow(3)
-    await books.refusal()
-    books.quotas.forget(TENANT)
-    assert await books.create() is None
+async def test_changed_quota_applies_after_a_second(intake: Intake) -> None:
+    await intake.create()
+    await intake.allow(1)
+    intake.clock.advance(0.9)
+    assert await intake.create() is None
+    intake.clock.advance(0.1)
+    assert (await intake.refusal()).used == 2
+    await intake.allow(3)
+    await intake.refusal()
+    intake.quotas.forget(TENANT)
+    assert await intake.create() is None
 
 
-async def test_who_has_more_than_it_may_have_is_told_how_many(books: Books) -> None:
-    await books.crank.add(*[job(every()) for _ in range(5)])
-    await books.allow(2)
-    assert (await books.refusal()).used == 5
+async def test_refusal_above_a_lowered_quota_has_the_number_of_jobs(intake: Intake) -> None:
+    await intake.crank.add(*[job(every()) for _ in range(5)])
+    await intake.allow(2)
+    assert (await intake.refusal()).used == 5
 
 
 @pytest.mark.parametrize(
     ("waits_sec", "retry_sec"), [(90, 90), (0.2, 1), (7_200, 3_600)], ids=["then", "not at once", "not too late"]
 )
-async def test_to_come_back_is_right_when_the_next_one_shot_is_due(
-    books: Books, waits_sec: float, retry_sec: int
+async def test_retry_after_is_the_due_time_of_the_next_one_shot(
+    intake: Intake, waits_sec: float, retry_sec: int
 ) -> None:
-    await books.allow(2)
-    await books.crank.add(job(every(30)), job(spec(type=JobType.DELAYED, delay_sec=waits_sec)))
-    assert (await books.refusal()).retry_after_sec == retry_sec
+    await intake.allow(2)
+    await intake.crank.add(job(every(30)), job(spec(type=JobType.DELAYED, delay_sec=waits_sec)))
+    assert (await intake.refusal()).retry_after_sec == retry_sec
 
 
-async def test_where_nothing_ends_by_itself_it_is_right_to_come_back_in_an_hour(books: Books) -> None:
-    await books.allow(1)
-    await books.crank.add(job(every(MINUTE / 1000)))
-    assert (await books.refusal()).retry_after_sec == 3_600
+async def test_retry_after_is_an_hour_if_no_job_ends_by_itself(intake: Intake) -> None:
+    await intake.allow(1)
+    await intake.crank.add(job(every(MINUTE / 1000)))
+    assert (await intake.refusal()).retry_after_sec == 3_600
 
 
-async def test_tenants_that_were_quiet_for_long_are_forgotten(books: Books) -> None:
-    quotas = Quotas(books.store.query_store, books.store.settings_store, books.clock, most_tenants=2)
+async def test_tenants_that_were_quiet_for_long_are_forgotten(intake: Intake) -> None:
+    quotas = Quotas(intake.store.query_store, intake.store.settings_store, intake.clock, most_tenants=2)
     for name in ("a", "b", "c"):
-        await books.allow(5, TenantId(name))
+        await intake.allow(5, TenantId(name))
         await quotas.settings(TenantId(name))
     assert [quotas.standing(TenantId(name)) for name in ("a", "b", "c")] == [None, (5, 0), (5, 0)]

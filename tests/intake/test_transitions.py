@@ -1,4 +1,4 @@
-"""What an execution shows of its transitions."""
+"""The transitions of an execution as its view shows them."""
 
 from noonday.intake.presenters import _transitions
 from noonday.model.execution import KEPT_DISPATCHES, State
@@ -20,7 +20,7 @@ def test_each_return_is_the_next_dispatch() -> None:
     ]
 
 
-def test_gap_says_how_many_dispatches_are_missing() -> None:
+def test_gap_has_the_number_of_missing_dispatches() -> None:
     kept = (State.PENDING, *(State.RUNNING, State.PENDING) * KEPT_DISPATCHES)
     waits = _transitions(execution(transitions=transitions(*kept), dispatch=1_051))
     assert waits[-1].reason == "SNOOZED; 1000 dispatches after this one are not stored"

@@ -17,12 +17,12 @@ from noonday.model.alert import (
 from tests.support.factories import NOW_MS, TENANT
 
 
-def observation(about: str = "job", kind: AlertKind = AlertKind.FAILED, **said: Any) -> Observation:
-    given = {"tenant": TENANT, "message": "no such file", "at_ms": NOW_MS, "job_id": about, **said}
+def observation(about: str = "job", kind: AlertKind = AlertKind.FAILED, **fields: Any) -> Observation:
+    given = {"tenant": TENANT, "message": "no such file", "at_ms": NOW_MS, "job_id": about, **fields}
     return Observation(kind=kind, about=about, **given)
 
 
-def alert(**said: Any) -> Alert:
+def alert(**fields: Any) -> Alert:
     given: dict[str, Any] = {
         "id": "1",
         "tenant": TENANT,
@@ -37,7 +37,7 @@ def alert(**said: Any) -> Alert:
         "count": 1,
         "first_ms": NOW_MS,
         "last_ms": NOW_MS,
-        **said,
+        **fields,
     }
     return Alert(**given)
 
@@ -50,7 +50,7 @@ def test_nothing_is_lost_or_counted_twice_by_folding(seen: list[tuple[str, Alert
     assert sum(each.count for each in raised) == sum(count for _, _, count in seen)
 
 
-def test_the_last_sighting_says_what_happened_and_the_first_since_when() -> None:
+def test_alert_has_the_message_of_the_last_and_the_time_of_the_first_observation() -> None:
     (raised,) = merge_observations(
         [observation(at_ms=NOW_MS + 1), observation(message="x" * 5_000, at_ms=NOW_MS + 9, execution_id="e")]
     )
@@ -68,25 +68,25 @@ def test_ids_of_alerts_sort_by_time() -> None:
     assert names == sorted(names)
 
 
-def test_what_is_about_a_tenant_is_of_no_job() -> None:
+def test_alert_about_a_tenant_has_no_job() -> None:
     (raised,) = merge_observations([observation("", job_id="job")])
     assert raised.job_id == ""
 
 
-def test_nobody_is_told_of_what_was_not_taken_in() -> None:
+def test_observation_that_was_dropped_is_no_event() -> None:
     seen = [observation(kind=AlertKind.EXHAUSTED), observation()]
     assert events_of(seen, merge_observations(seen), []) == []
 
 
-def test_an_alert_that_was_open_is_told_of_only_if_each_counts() -> None:
+def test_open_alert_is_an_event_only_if_each_observation_counts() -> None:
     seen = [
         observation(kind=AlertKind.EXHAUSTED, at_ms=NOW_MS + 1),
         observation(kind=AlertKind.EXHAUSTED),
         observation(),
     ]
     kept = [TargetAlert(TENANT, "job", kind, "older", "import", "etl", None) for kind in ("EXHAUSTED", "FAILED")]
-    told = events_of(seen, merge_observations(seen), kept)
-    assert [(each.kind, each.alert_id, each.at_ms) for each in told] == [
+    events = events_of(seen, merge_observations(seen), kept)
+    assert [(each.kind, each.alert_id, each.at_ms) for each in events] == [
         (AlertKind.EXHAUSTED, "older", NOW_MS),
         (AlertKind.EXHAUSTED, "older", NOW_MS + 1),
     ]
@@ -94,12 +94,12 @@ def test_an_alert_that_was_open_is_told_of_only_if_each_counts() -> None:
 
 def test_a_job_recovers_once_whatever_it_recovers_from() -> None:
     ended = [alert(id="1"), alert(id="2", kind=AlertKind.SLOW, message="runs for 91 s"), alert(id="3", job_id="other")]
-    told = recoveries(ended, NOW_MS)
-    assert [(each.job_id, each.alert_id, each.kind) for each in told] == [
+    events = recoveries(ended, NOW_MS)
+    assert [(each.job_id, each.alert_id, each.kind) for each in events] == [
         ("job", "2", AlertKind.RECOVERED),
         ("other", "3", AlertKind.RECOVERED),
     ]
-    assert told[0].message == "recovered from SLOW: runs for 91 s"
+    assert events[0].message == "recovered from SLOW: runs for 91 s"
 
 
 def test_an_alert_is_open_until_it_is_seen_or_over() -> None:

@@ -1,4 +1,4 @@
-"""One bound for everything that is kept in memory of the timeline."""
+"""One budget for all entries of the timeline in memory."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ def rows(count: int, tenant: str, due_ms: int = NOW_MS) -> list[Entry]:
     return [entry(tenant=tenant, due_ms=due_ms) for _ in range(count)]
 
 
-def place_of(one: Entry) -> tuple[int, str]:
+def position_of(one: Entry) -> tuple[int, str]:
     return one.due_ms, one.key
 
 
@@ -62,7 +62,7 @@ def test_earliest_entries_of_each_tenant_stay() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_placed_and_cut_everything_is_claimed_in_the_end(seed: int) -> None:
+def test_every_entry_is_claimed_in_the_end_despite_omissions(seed: int) -> None:
     random, queue = Random(seed), Turns(0, 40, EntryBudget(50))
     timeline: dict[tuple[int, str], Entry] = {}
     for _ in range(300):
@@ -71,22 +71,22 @@ def test_whatever_is_placed_and_cut_everything_is_claimed_in_the_end(seed: int) 
             new = [
                 entry(tenant=tenant, due_ms=NOW_MS - random.randrange(9), lane=random.randrange(3)) for _ in range(6)
             ]
-            timeline |= {place_of(each): each for each in new}
+            timeline |= {position_of(each): each for each in new}
             queue.add(new)
         for each in queue.claim(NOW_MS, PLENTY, random.randrange(6)):
-            del timeline[place_of(each)]
+            del timeline[position_of(each)]
         assert len(queue) <= 50 + 6
         fetch(queue, timeline)
     for _ in range(2_000):
         for each in queue.claim(NOW_MS, PLENTY, 5):
-            del timeline[place_of(each)]
+            del timeline[position_of(each)]
         assert queue.next_ready_ms(PLENTY) is not None or not timeline or queue.omitted()
         fetch(queue, timeline)
     assert timeline == {}
 
 
 def fetch(queue: Turns, timeline: dict[tuple[int, str], Entry]) -> None:
-    """As the hydrator does."""
+    """Fetch omitted entries like the hydrator."""
     for tenant, first in queue.omitted().items():
         page = max(1, min(5, queue.room()))
         waiting = sorted(each for each in timeline if each >= first and timeline[each].tenant == tenant)[:page]

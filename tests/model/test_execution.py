@@ -30,19 +30,19 @@ FAILURES = {
 RETURNS = (Outcome.SNOOZED, Outcome.INTERRUPTED, Outcome.HANDED_BACK, Outcome.ORPHANED)
 
 
-def verdict_on(outcome: Outcome, state: State = State.RUNNING, **said: object) -> Verdict | None:
-    known = {"attempt": 1, "policy": POLICY, "execution": "x", **said}
+def verdict_on(outcome: Outcome, state: State = State.RUNNING, **fields: object) -> Verdict | None:
+    known = {"attempt": 1, "policy": POLICY, "execution": "x", **fields}
     return judge(outcome, state=state, **known)  # type: ignore[arg-type]
 
 
 # The table
 
 
-def test_every_state_has_its_moves() -> None:
+def test_every_state_has_its_transitions() -> None:
     assert set(TRANSITIONS) == set(State)
 
 
-def test_final_states_are_those_that_nothing_follows() -> None:
+def test_final_states_have_no_transitions() -> None:
     assert {state for state in State if not TRANSITIONS[state]} == FINAL
     assert not OPEN & FINAL
 
@@ -71,7 +71,7 @@ def test_every_state_can_be_reached_and_every_open_one_can_end() -> None:
         ([State.DEAD, State.PENDING], False),
     ],
 )
-def test_a_path_makes_only_legal_moves(states: list[State], legal: bool) -> None:
+def test_path_has_only_legal_transitions(states: list[State], legal: bool) -> None:
     assert is_path(states) is legal
 
 
@@ -87,7 +87,7 @@ def test_a_path_makes_only_legal_moves(states: list[State], legal: bool) -> None
     cancel_requested=st.booleans(),
     snooze_ms=st.integers(0, 10_000),
 )
-def test_a_verdict_makes_only_legal_moves(
+def test_verdict_has_only_legal_transitions(
     outcome: Outcome,
     state: State,
     attempt: int,
@@ -120,36 +120,36 @@ def test_a_verdict_makes_only_legal_moves(
 
 
 @pytest.mark.parametrize(("state", "outcome"), list(product(sorted(set(State) - OPEN), Outcome)))
-def test_nothing_is_said_about_what_has_ended(state: State, outcome: Outcome) -> None:
+def test_ended_execution_gets_no_verdict(state: State, outcome: Outcome) -> None:
     assert verdict_on(outcome, state) is None
 
 
 @pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.STARTED}))
-def test_every_end_is_believed_of_what_is_handed_out(outcome: Outcome) -> None:
+def test_every_end_of_a_dispatched_execution_is_accepted(outcome: Outcome) -> None:
     assert verdict_on(outcome, State.PENDING) is not None
 
 
 @pytest.mark.parametrize(
     "outcome", [Outcome.STARTED, Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.REVOKED, Outcome.ORPHANED]
 )
-def test_what_runs_cannot_say_that_it_did_not_begin(outcome: Outcome) -> None:
+def test_running_execution_cannot_be_reported_as_not_begun(outcome: Outcome) -> None:
     assert verdict_on(outcome, State.RUNNING) is None
 
 
-def test_an_end_without_a_start_is_both_moves() -> None:
+def test_end_without_a_start_is_both_transitions() -> None:
     assert verdict_on(Outcome.SUCCEEDED, State.PENDING) == Verdict((State.RUNNING, State.SUCCEEDED))
     assert verdict_on(Outcome.SUCCEEDED, State.RUNNING) == Verdict((State.SUCCEEDED,))
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, *FAILURES])
-def test_only_what_ran_succeeds_or_fails(outcome: Outcome) -> None:
+def test_only_a_run_succeeds_or_fails(outcome: Outcome) -> None:
     verdict = verdict_on(outcome, State.PENDING, started=False)
     assert verdict is not None
     assert verdict.transitions[0] is State.RUNNING
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.INTERRUPTED])
-def test_what_was_turned_away_at_the_door_did_not_run(outcome: Outcome) -> None:
+def test_execution_that_did_not_start_is_never_running(outcome: Outcome) -> None:
     verdict = verdict_on(outcome, State.PENDING, started=False)
     assert verdict is not None
     assert State.RUNNING not in verdict.transitions
@@ -167,17 +167,17 @@ def test_the_last_attempt_is_the_last(outcome: Outcome, failed: State) -> None:
     assert verdict_on(outcome, attempt=4) == Verdict((failed, State.DEAD))
 
 
-def test_a_failure_that_says_so_is_not_tried_again() -> None:
+def test_failure_that_is_not_retryable_is_not_retried() -> None:
     assert verdict_on(Outcome.FAILED, retryable=False) == Verdict((State.FAILED, State.DEAD))
 
 
 @pytest.mark.parametrize(("outcome", "failed"), list(FAILURES.items()))
-def test_a_failure_of_what_was_to_be_cancelled_is_a_cancellation(outcome: Outcome, failed: State) -> None:
+def test_failure_of_a_revoked_execution_is_a_cancellation(outcome: Outcome, failed: State) -> None:
     assert verdict_on(outcome, cancel_requested=True) == Verdict((failed, State.CANCELLED))
 
 
 @pytest.mark.parametrize("outcome", RETURNS)
-def test_what_comes_back_uses_up_no_attempt(outcome: Outcome) -> None:
+def test_returned_execution_uses_up_no_attempt(outcome: Outcome) -> None:
     verdict = verdict_on(outcome, State.PENDING, snooze_ms=77)
     waits = {Outcome.SNOOZED: 77, Outcome.HANDED_BACK: HAND_BACK_WAIT_MS}
     assert verdict is not None
@@ -191,7 +191,7 @@ def test_unknown_handler_is_asked_for_less_and_less_often() -> None:
 
 
 @pytest.mark.parametrize("outcome", RETURNS)
-def test_what_was_to_be_cancelled_does_not_come_back(outcome: Outcome) -> None:
+def test_revoked_execution_does_not_come_back(outcome: Outcome) -> None:
     verdict = verdict_on(outcome, State.PENDING, cancel_requested=True)
     assert verdict is not None
     assert verdict.rest is State.CANCELLED

@@ -1,7 +1,7 @@
 from noonday.model import fence
 
 
-def test_what_protects_a_dispatch_is_remembered_as_long_as_it_can_start() -> None:
+def test_claims_and_revocations_are_kept_as_long_as_a_dispatch_can_start() -> None:
     assert fence.ACKED_FOR_MS >= fence.START_WITHIN_MS
     assert fence.CLAIMS_KEPT_MS >= fence.ACKED_FOR_MS + fence.CLAIM_MS
     assert fence.REVOKED_FOR_MS >= fence.START_WITHIN_MS

@@ -1,4 +1,4 @@
-"""What a due point turns into, compared with an oracle that looks at every occurrence on its own."""
+"""The plan of a due point, compared with an oracle that examines each occurrence on its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ ALL, LATEST, NONE = CatchUpPolicy.ALL, CatchUpPolicy.LATEST, CatchUpPolicy.NONE
 
 @dataclass
 class Decisions:
-    """Everything that was decided turn by turn, until nothing is due any more."""
+    """All decisions turn by turn, until nothing is due any more."""
 
     fires: list[int]
     decisions: list[Decision]
@@ -69,7 +69,7 @@ def decide_all(one: Job, nominal_ms: int, now_ms: int, runs_left: int | None) ->
 
 
 def due_times(one: Job, nominal_ms: int, now_ms: int) -> list[int]:
-    """Every occurrence from the one that is waited for up to now, found one by one."""
+    """Every occurrence from the next time up to now, found one by one."""
     rule, due_now = rule_of(one.spec, one.anchor_ms), now_ms - spread_ms(one.spec, one.id)
     times = [nominal_ms]
     while (time := rule.next_after(times[-1])) is not None and time <= due_now:
@@ -79,14 +79,14 @@ def due_times(one: Job, nominal_ms: int, now_ms: int) -> list[int]:
 
 def is_kept(one: Job, time: int, times: list[int], now_ms: int) -> bool:
     """The oracle: whether an occurrence fires."""
-    said, late_ms = one.spec, now_ms - spread_ms(one.spec, one.id) - time
-    if said.start_deadline_sec is not None and late_ms > said.start_deadline_sec * 1000:
+    definition, late_ms = one.spec, now_ms - spread_ms(one.spec, one.id) - time
+    if definition.start_deadline_sec is not None and late_ms > definition.start_deadline_sec * 1000:
         return False
-    if said.catch_up.policy is LATEST and is_missed(one, times[0], now_ms) and time != times[-1]:
+    if definition.catch_up.policy is LATEST and is_missed(one, times[0], now_ms) and time != times[-1]:
         return False
     if not is_missed(one, time, now_ms):
         return True
-    return said.catch_up.policy is not NONE and late_ms <= said.catch_up.window_sec * 1000
+    return definition.catch_up.policy is not NONE and late_ms <= definition.catch_up.window_sec * 1000
 
 
 def is_missed(one: Job, time: int, now_ms: int) -> bool:
@@ -112,33 +112,38 @@ crons = st.builds(
     start_deadline_sec=st.none() | st.integers(0, 600),
 )
 CHANGES = (1_899_331_200_000, 1_919_894_400_000)
-"""The days before clocks are moved in New York: 2030-03-10 and 2030-11-03."""
+"""The days before the clocks change in New York: 2030-03-10 and 2030-11-03."""
 lateness = st.integers(-300, 1200 * SECOND) | st.sampled_from([0, MISFIRE_MS, MISFIRE_MS + 1, 3 * HOUR])
 runs = st.none() | st.integers(1, 300)
 
 
 @settings(max_examples=400, deadline=None)
-@given(said=intervals, late_ms=lateness, runs_left=runs)
-def test_what_fires_is_what_each_occurrence_deserves(said: JobSpec, late_ms: int, runs_left: int | None) -> None:
-    check_against_oracle(said, late_ms, runs_left)
+@given(definition=intervals, late_ms=lateness, runs_left=runs)
+def test_fires_of_an_interval_agree_with_the_oracle(definition: JobSpec, late_ms: int, runs_left: int | None) -> None:
+    check_against_oracle(definition, late_ms, runs_left)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    said=crons, late_ms=lateness | st.integers(0, 3 * DAY), runs_left=runs, from_ms=st.sampled_from([NOW_MS, *CHANGES])
+    definition=crons,
+    late_ms=lateness | st.integers(0, 3 * DAY),
+    runs_left=runs,
+    from_ms=st.sampled_from([NOW_MS, *CHANGES]),
 )
-def test_what_fires_of_a_cron_is_what_each_occurrence_deserves(
-    said: JobSpec, late_ms: int, runs_left: int | None, from_ms: int
+def test_fires_of_a_cron_agree_with_the_oracle(
+    definition: JobSpec, late_ms: int, runs_left: int | None, from_ms: int
 ) -> None:
-    check_against_oracle(said, late_ms, runs_left, from_ms)
+    check_against_oracle(definition, late_ms, runs_left, from_ms)
 
 
-def check_against_oracle(said: JobSpec, late_ms: int, runs_left: int | None, from_ms: int = NOW_MS - HOUR) -> None:
-    one = job(said, id=JobId("01900000-0000-7000-8000-000000000001"))
-    nominal_ms = rule_of(said, one.anchor_ms).next_after(from_ms)
+def check_against_oracle(
+    definition: JobSpec, late_ms: int, runs_left: int | None, from_ms: int = NOW_MS - HOUR
+) -> None:
+    one = job(definition, id=JobId("01900000-0000-7000-8000-000000000001"))
+    nominal_ms = rule_of(definition, one.anchor_ms).next_after(from_ms)
     if nominal_ms is None:
         return
-    now_ms = nominal_ms + spread_ms(said, one.id) + late_ms
+    now_ms = nominal_ms + spread_ms(definition, one.id) + late_ms
     times = due_times(one, nominal_ms, now_ms)
     seen = decide_all(one, nominal_ms, now_ms, runs_left)
     kept = [time for time in times if is_kept(one, time, times, now_ms)]
@@ -148,7 +153,7 @@ def check_against_oracle(said: JobSpec, late_ms: int, runs_left: int | None, fro
 
 
 def check_tiling(one: Job, seen: Decisions, times: list[int]) -> None:
-    """Fires and decisions are disjoint, leave nothing out, and the next time is the first that is not decided."""
+    """Check that fires and decisions are disjoint and complete, and that the next time is the first undecided one."""
     ranges = sorted([*((time, time) for time in seen.fires), *((d.from_ms, d.to_ms) for d in seen.decisions)])
     assert all(a[1] < b[0] for a, b in pairwise(ranges))
     for decision in seen.decisions:
@@ -162,7 +167,7 @@ def check_tiling(one: Job, seen: Decisions, times: list[int]) -> None:
 
 
 def check_reasons(one: Job, seen: Decisions, now_ms: int) -> None:
-    """What is called expired was past its deadline, and what is called missed was more than a little late."""
+    """Check that expired times were past their deadline, and that missed times were more than a little late."""
     due_now = now_ms - spread_ms(one.spec, one.id)
     for decision in seen.decisions:
         assert decision.outcome in (DecisionOutcome.MISSED, DecisionOutcome.EXPIRED)
@@ -175,14 +180,14 @@ def check_reasons(one: Job, seen: Decisions, now_ms: int) -> None:
             assert one.spec.catch_up.policy in decision.reason
 
 
-# The same in plain cases
+# Simple cases
 
 
 def test_an_occurrence_on_time_fires_and_the_next_one_is_waited_for() -> None:
     assert plan_fire(job(every()), NOW_MS, NOW_MS, None) == FirePlan((NOW_MS,), (), NOW_MS + MINUTE)
 
 
-def test_a_staged_occurrence_fires_before_its_time() -> None:
+def test_early_occurrence_fires_before_its_time() -> None:
     assert plan_fire(job(every()), NOW_MS, NOW_MS - 300, None) == FirePlan((NOW_MS,), (), NOW_MS + MINUTE)
 
 
@@ -205,7 +210,7 @@ def test_a_little_late_is_not_missed(policy: CatchUpPolicy) -> None:
     assert seen.decisions == []
 
 
-def test_nothing_is_made_up_with_none() -> None:
+def test_nothing_is_caught_up_with_policy_none() -> None:
     plan = plan_fire(job(every(3600, catch_up=CatchUp(NONE))), NOW_MS, NOW_MS + MISFIRE_MS + 1, None)
     assert plan.fires == ()
     assert [d.outcome for d in plan.decisions] == [DecisionOutcome.MISSED]
@@ -213,7 +218,7 @@ def test_nothing_is_made_up_with_none() -> None:
 
 
 @pytest.mark.parametrize("policy", [ALL, LATEST])
-def test_nothing_is_made_up_from_before_the_window(policy: CatchUpPolicy) -> None:
+def test_nothing_is_caught_up_from_before_the_window(policy: CatchUpPolicy) -> None:
     daily = job(every(86_400, catch_up=CatchUp(policy, window_sec=3600)))
     seen = decide_all(daily, NOW_MS, NOW_MS + 3 * DAY + 2 * HOUR, None)
     assert seen.fires == []
@@ -221,7 +226,7 @@ def test_nothing_is_made_up_from_before_the_window(policy: CatchUpPolicy) -> Non
     assert seen.next_ms == NOW_MS + 4 * DAY
 
 
-def test_what_only_the_deadline_forbids_is_called_expired() -> None:
+def test_occurrence_that_only_the_deadline_forbids_is_expired() -> None:
     one = job(every(catch_up=CatchUp(ALL), start_deadline_sec=90))
     seen = decide_all(one, NOW_MS, NOW_MS + HOUR, None)
     assert seen.fires == [NOW_MS + HOUR - MINUTE, NOW_MS + HOUR]
@@ -234,7 +239,7 @@ def test_max_runs_leaves_the_rest_undecided() -> None:
     assert (seen.runs_left, seen.decisions) == (0, [])
 
 
-def test_a_plan_never_fires_more_than_runs_are_left_and_names_what_follows() -> None:
+def test_plan_never_fires_more_than_the_runs_left_and_names_the_next_time() -> None:
     plan = plan_fire(job(every(catch_up=CatchUp(ALL))), NOW_MS, NOW_MS + HOUR, 2)
     assert plan == FirePlan((NOW_MS, NOW_MS + MINUTE), (), NOW_MS + 2 * MINUTE)
 
@@ -276,13 +281,13 @@ def test_with_nothing_open_everything_starts(policy: Overlap) -> None:
         (Overlap.CANCEL_OTHER, 1, (Start.SKIP, True)),
     ],
 )
-def test_what_a_new_execution_does_while_one_is_open(
+def test_overlap_policy_decides_a_new_execution_while_one_is_open(
     policy: Overlap, buffered: int, expected: tuple[Start, bool]
 ) -> None:
     assert decide_overlap(policy, has_open=True, has_buffered=bool(buffered)) == expected
 
 
-def test_only_what_overlap_and_keys_do_not_concern_is_staged() -> None:
+def test_only_occurrences_without_overlap_limit_and_key_are_early() -> None:
     assert may_be_early(spec())
     assert not any(may_be_early(spec(overlap=policy)) for policy in Overlap if policy is not Overlap.ALLOW)
     assert not may_be_early(spec(concurrency=Concurrency("db", 1)))
@@ -304,7 +309,7 @@ def test_a_priority_is_a_lane(priority: Priority, lane: int) -> None:
     assert fire_entry(job(spec(priority=priority)), NOW_MS, 0).lane == lane
 
 
-def test_only_a_plain_one_shot_fires_without_a_plan() -> None:
+def test_only_a_simple_one_shot_fires_without_a_plan() -> None:
     assert fire_entry(job(), NOW_MS, 0).recurring == 0
     assert fire_entry(job(spec(start_deadline_sec=5)), NOW_MS, 0).recurring == 1
     assert fire_entry(job(every()), NOW_MS, 0).recurring == 1
@@ -339,7 +344,7 @@ def test_a_rule_whose_times_have_all_fired_has_none_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "state", "cause", "wanted"),
+    ("definition", "state", "cause", "wanted"),
     [
         (every(), JobState.ACTIVE, Cause.SCHEDULE, True),
         (every(phase_sec=1), JobState.ACTIVE, Cause.SCHEDULE, False),
@@ -351,7 +356,7 @@ def test_a_rule_whose_times_have_all_fired_has_none_left() -> None:
         (every(), JobState.CANCELLED, Cause.TRIGGER, False),
     ],
 )
-def test_what_a_job_wants_of_an_occurrence_that_has_not_started(
-    said: JobSpec, state: JobState, cause: Cause, wanted: bool
+def test_unstarted_occurrence_is_wanted_by_its_definition_and_state(
+    definition: JobSpec, state: JobState, cause: Cause, wanted: bool
 ) -> None:
-    assert still_wanted(job(said, state=state), NOW_MS, cause) is wanted
+    assert still_wanted(job(definition, state=state), NOW_MS, cause) is wanted

@@ -40,7 +40,7 @@ def test_an_execution_id_is_a_uuid_of_version_8_that_begins_with_its_time(job: J
 
 
 def test_an_execution_id_never_changes() -> None:
-    """Stores are full of them."""
+    """Stores contain these ids."""
     assert execution_id(JOB, NOW_MS) == "01b8dac5-b400-8b60-acff-c2b7aacff68c"
     assert execution_id(JOB, NOW_MS, "trigger:1") == "01b8dac5-b400-873d-ae94-20709b713044"
 

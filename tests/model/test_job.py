@@ -33,19 +33,19 @@ CRON = {"type": JobType.CRON, "schedule": "0 9 * * *"}
 NAIVE = datetime(2030, 1, 31, 9)  # noqa: DTZ001 - the very thing that is refused
 
 
-def flaws_of(said: JobSpec) -> list[Flaw]:
+def flaws_of(definition: JobSpec) -> list[Flaw]:
     try:
-        check(said, NOW_MS)
+        check(definition, NOW_MS)
     except InvalidInput as bad:
         return list(bad.flaws)
     return []
 
 
-# What can be said
+# Valid definitions
 
 
 @pytest.mark.parametrize(
-    "said",
+    "definition",
     [
         spec(),
         spec(run_at=instant(NOW_MS + HOUR)),
@@ -67,14 +67,14 @@ def flaws_of(said: JobSpec) -> list[Flaw]:
         spec(retry_policy=RetryPolicy(max_attempts=1)),
     ],
 )
-def test_what_is_sound_is_accepted(said: JobSpec) -> None:
-    assert flaws_of(said) == []
+def test_valid_definition_is_accepted(definition: JobSpec) -> None:
+    assert flaws_of(definition) == []
 
 
 @pytest.mark.parametrize(
-    ("said", "pointer", "value", "words"),
+    ("definition", "pointer", "value", "words"),
     [
-        # Words
+        # Texts
         (spec(target=Target("", "load")), "/target/pool", "", "1 to 100 letters"),
         (spec(target=Target("etl", "a b")), "/target/handler", "a b", "beginning with a letter or digit"),
         (spec(target=Target("-etl", "load")), "/target/pool", "-etl", "beginning with a letter or digit"),
@@ -89,7 +89,7 @@ def test_what_is_sound_is_accepted(said: JobSpec) -> None:
         (spec(concurrency=Concurrency("db", 0)), "/concurrency/limit", 0, "1 to 1000000"),
         (spec(concurrency=Concurrency("db", 1_000_001)), "/concurrency/limit", 1_000_001, "1 to 1000000"),
         (spec(concurrency=Concurrency("db", 2, ordered=True)), "/concurrency/limit", 2, "must be 1 with ordered"),
-        # What goes with which type
+        # Fields of types
         (spec(type=JobType.DELAYED), "/delaySec", None, "DELAYED needs delaySec"),
         (spec(type=JobType.CRON), "/schedule", None, "CRON needs schedule"),
         (spec(type=JobType.INTERVAL), "/everySec", None, "INTERVAL needs everySec"),
@@ -137,10 +137,10 @@ def test_what_is_sound_is_accepted(said: JobSpec) -> None:
         (spec(retry_policy=RetryPolicy(max_attempts=0)), "/retryPolicy/maxAttempts", 0, "from 1 to 100"),
     ],
 )
-def test_what_cannot_be_names_the_place_the_value_and_what_would_be_valid(
-    said: JobSpec, pointer: str, value: object, words: str
+def test_flaw_names_the_pointer_the_value_and_the_remedy(
+    definition: JobSpec, pointer: str, value: object, words: str
 ) -> None:
-    (flaw,) = flaws_of(said)
+    (flaw,) = flaws_of(definition)
     assert flaw.pointer == pointer
     assert flaw.value == value
     assert words in flaw.detail
@@ -148,11 +148,11 @@ def test_what_cannot_be_names_the_place_the_value_and_what_would_be_valid(
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 @pytest.mark.parametrize("field", ["timeout_sec", "start_deadline_sec", "spread_sec", "heartbeat_timeout_sec"])
-def test_what_is_not_a_number_is_refused(field: str, number: float) -> None:
+def test_infinite_number_is_refused(field: str, number: float) -> None:
     assert len(flaws_of(spec(**{field: number}))) == 1
 
 
-def test_a_bad_schedule_says_which_field_and_what_is_allowed() -> None:
+def test_flaw_of_a_schedule_names_the_field_and_its_range() -> None:
     (flaw,) = flaws_of(spec(type=JobType.CRON, schedule="61 * * * *"))
     assert flaw.pointer == "/schedule"
     assert "minute" in flaw.detail
@@ -160,16 +160,16 @@ def test_a_bad_schedule_says_which_field_and_what_is_allowed() -> None:
     assert flaw.allowed
 
 
-def test_an_unknown_zone_says_the_nearest_one() -> None:
+def test_flaw_of_an_unknown_zone_names_the_nearest_one() -> None:
     (flaw,) = flaws_of(spec(**CRON, timezone="Europe/Berlim"))
     assert (flaw.pointer, flaw.value, flaw.nearest) == ("/timezone", "Europe/Berlim", "Europe/Berlin")
     assert "IANA" in flaw.allowed
 
 
 def test_every_flaw_is_named_at_once() -> None:
-    said = spec(type=JobType.CRON, schedule="nonsense", timezone="Nowhere", name="", timeout_sec=-1, run_at=NAIVE)
+    definition = spec(type=JobType.CRON, schedule="nonsense", timezone="Nowhere", name="", timeout_sec=-1, run_at=NAIVE)
     with pytest.raises(InvalidInput, match="values are not valid") as caught:
-        check(said, NOW_MS)
+        check(definition, NOW_MS)
     pointers = {flaw.pointer for flaw in caught.value.flaws}
     assert pointers == {"/schedule", "/timezone", "/name", "/timeoutSec", "/runAt"}
 
@@ -182,7 +182,7 @@ def test_a_single_flaw_is_the_message() -> None:
 # On the wire
 
 
-def test_a_spec_on_the_wire_says_only_what_was_said() -> None:
+def test_spec_on_the_wire_has_only_the_given_fields() -> None:
     text = msgspec.json.encode(every(30, max_runs=2, catch_up=CatchUp(CatchUpPolicy.ALL)))
     assert msgspec.json.decode(text) == {
         "type": "INTERVAL",
@@ -194,7 +194,7 @@ def test_a_spec_on_the_wire_says_only_what_was_said() -> None:
 
 
 def test_a_spec_survives_the_wire() -> None:
-    said = every(
+    definition = every(
         1.5,
         name="é",
         start_at=instant(NOW_MS),
@@ -202,7 +202,7 @@ def test_a_spec_survives_the_wire() -> None:
         retry_policy=RetryPolicy(),
         tags=("a",),
     )
-    assert msgspec.json.decode(msgspec.json.encode(said), type=JobSpec) == said
+    assert msgspec.json.decode(msgspec.json.encode(definition), type=JobSpec) == definition
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -210,11 +210,11 @@ def test_an_unknown_field_is_refused() -> None:
         msgspec.json.decode(b'{"type": "CRON", "target": {"pool": "a", "handler": "b"}, "runIt": 1}', type=JobSpec)
 
 
-# When
+# Instants
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("definition", "expected"),
     [
         (spec(), NOW_MS),
         (spec(run_at=instant(NOW_MS + 5)), NOW_MS + 5),
@@ -223,8 +223,8 @@ def test_an_unknown_field_is_refused() -> None:
         (spec(**CRON), NOW_MS),
     ],
 )
-def test_the_instant_a_job_counts_from(said: JobSpec, expected: int) -> None:
-    assert anchor_of(said, NOW_MS) == expected
+def test_the_instant_a_job_counts_from(definition: JobSpec, expected: int) -> None:
+    assert anchor_of(definition, NOW_MS) == expected
 
 
 def test_each_type_has_its_rule() -> None:
@@ -245,8 +245,8 @@ def test_without_spread_a_job_is_due_at_its_time() -> None:
 
 
 def test_spread_is_the_same_for_every_occurrence_of_a_job_and_differs_between_jobs() -> None:
-    said = every(60, spread_sec=30)
-    spreads = {spread_ms(said, one) for one in [job_id() for _ in range(200)]}
+    definition = every(60, spread_sec=30)
+    spreads = {spread_ms(definition, one) for one in [job_id() for _ in range(200)]}
     assert all(0 <= spread < 30_000 for spread in spreads)
     assert len(spreads) > 150
     assert min(spreads) < 3_000
@@ -259,7 +259,7 @@ def test_instants_survive_the_way_to_people_and_back(at_ms: int) -> None:
     assert ms_of(datetime.fromisoformat(text_of(at_ms))) == at_ms
 
 
-def test_no_instant_is_no_instant() -> None:
+def test_absent_instant_stays_absent() -> None:
     assert ms_of(None) is None
     assert instant_of(None) is None
 

@@ -8,7 +8,7 @@ def test_the_usual_limits_fit_into_a_message() -> None:
     assert list(Sizes().misfits()) == []
 
 
-def test_a_payload_and_a_progress_that_do_not_fit_together_are_named_with_what_they_need() -> None:
+def test_payload_and_progress_that_do_not_fit_together_are_named_with_the_needed_size() -> None:
     sizes = Sizes(payload_bytes=600_000, progress_bytes=600_000)
     assert dict(sizes.misfits())["dispatch"] == sizes.dispatch_bytes + FRAMING_BYTES > MESSAGE_BYTES
 

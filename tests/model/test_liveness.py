@@ -24,14 +24,14 @@ def after(*entries: LogEntry) -> Liveness:
     return liveness
 
 
-def test_a_worker_is_lost_after_six_ticks_without_a_word() -> None:
+def test_worker_is_lost_after_six_ticks_without_a_message() -> None:
     ticks = [tick(number) for number in range(1, TICKS_TO_JUDGE + 1)]
     assert after(beat(), *ticks[:-1]).silent([WORKER]) == []
     assert after(beat(), *ticks).silent([WORKER]) == [WORKER]
     assert after(*ticks[:-1], beat(), ticks[-1]).silent([WORKER]) == []
 
 
-def test_a_worker_that_was_never_heard_of_is_lost_after_six_ticks() -> None:
+def test_worker_that_never_reported_is_lost_after_six_ticks() -> None:
     assert after(*(tick(number) for number in range(1, TICKS_TO_JUDGE + 1))).silent([WORKER]) == [WORKER]
 
 
@@ -59,10 +59,11 @@ entries = st.lists(
 
 
 @given(entries, st.lists(st.integers(0, 4), min_size=60, max_size=60))
-def test_neither_retries_nor_batches_nor_replays_change_the_count(said: list[str], retries: list[int]) -> None:
-    """However often each entry is read before it is committed: the verdict is that of the distinct ticks since the last word."""
+def test_neither_retries_nor_batches_nor_replays_change_the_count(kinds: list[str], retries: list[int]) -> None:
+    """The verdict depends on the distinct ticks since the worker's last entry, however often each entry is read before the
+    commit."""
     liveness, number, since = Liveness(ME), 0, 0
-    for each, times in zip(said, retries, strict=False):
+    for each, times in zip(kinds, retries, strict=False):
         if each == "beat":
             entry: LogEntry = beat()
             since = number

@@ -9,7 +9,7 @@ from noonday.model.nesting import MOST_LEVELS, is_too_deep, levels_of
 
 
 def levels(value: object) -> int:
-    """By looking at each value."""
+    """Count the levels by examining each value."""
     if isinstance(value, dict):
         return 1 + max(map(levels, value.values()), default=0)
     return 1 + max(map(levels, value), default=0) if isinstance(value, list) else 0

@@ -13,23 +13,23 @@ def test_figures_of_several_recorders_add_up() -> None:
     busy = Recent().with_ended([3] * 900 + [200] * 100, NOW_MS)
     idle = Recent().with_ended([3] * 10, NOW_MS)
     silent = Recent().with_ended([9_000] * 500, NOW_MS - 60_000)
-    said = [busy.figures(NOW_MS), idle.figures(NOW_MS), silent.figures(NOW_MS - 60_000)]
-    seen = overview_of(said, NOW_MS)
+    figures = [busy.figures(NOW_MS), idle.figures(NOW_MS), silent.figures(NOW_MS - 60_000)]
+    seen = overview_of(figures, NOW_MS)
     assert seen["ratePerSec"] == 202.0
     assert seen["latenessMs"] == {"p50": 3, "p95": 196, "p99": 196}
 
 
-def test_what_did_not_begin_was_not_late() -> None:
+def test_execution_that_did_not_begin_was_not_late() -> None:
     recent = Recent().with_ended([None, None], NOW_MS)
     assert recent.figures(NOW_MS) == Figures(NOW_MS, 2)
     assert overview_of([recent.figures(NOW_MS)], NOW_MS)["latenessMs"] == {"p50": None, "p95": None, "p99": None}
 
 
-def test_nothing_said_is_nothing_done() -> None:
+def test_overview_without_figures_is_empty() -> None:
     assert overview_of([], NOW_MS)["ratePerSec"] == 0
 
 
-def test_what_is_not_kept_is_not_counted() -> None:
+def test_discarded_value_is_not_counted() -> None:
     recent = Recent().with_ended([1], NOW_MS)
     for _ in range(6):
         recent.with_ended([1, 1], NOW_MS)

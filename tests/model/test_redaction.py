@@ -1,4 +1,4 @@
-"""Which headers lose their value before they are kept or shown."""
+"""Headers whose values are removed before they are stored or shown."""
 
 import pytest
 

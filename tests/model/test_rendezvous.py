@@ -35,7 +35,7 @@ def test_every_slot_has_exactly_one_owner(members: Members) -> None:
 
 
 @given(groups, st.randoms())
-def test_all_compute_the_same_in_whatever_order_they_know_each_other(members: Members, random: Random) -> None:
+def test_owners_do_not_depend_on_the_order_of_members(members: Members, random: Random) -> None:
     order = list(members)
     random.shuffle(order)
     shuffled = {member: members[member] for member in order}
@@ -44,7 +44,7 @@ def test_all_compute_the_same_in_whatever_order_they_know_each_other(members: Me
 
 
 @given(groups, names, weights)
-def test_a_newcomer_moves_only_what_it_gains(members: Members, newcomer: InstanceId, weight: float) -> None:
+def test_new_member_moves_only_the_slots_it_gains(members: Members, newcomer: InstanceId, weight: float) -> None:
     before = {member: weight for member, weight in members.items() if member != newcomer}
     if before:
         after = owners({**before, newcomer: weight})
@@ -76,7 +76,7 @@ def test_one_more_of_n_takes_about_its_share(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_what_one_leaves_behind_is_spread_over_all_others(size: int) -> None:
+def test_slots_of_a_member_that_left_are_spread_over_all_others(size: int) -> None:
     slots = 4096
     gone = InstanceId("i-0")
     rest = {member: 1.0 for member in fleet(size) if member != gone}
@@ -94,29 +94,29 @@ def test_slots_are_shared_in_proportion_to_the_weights() -> None:
         assert len(share_of(member, members, slots)) == pytest.approx(slots * weight / 3, rel=0.1)
 
 
-def test_whoever_is_alone_owns_all() -> None:
+def test_only_member_owns_all_slots() -> None:
     me = InstanceId("me")
     for weight in (0.0, 5e-324, 1.0):
         assert share_of(me, {me: weight}, PARTITIONS) == frozenset(range(PARTITIONS))
 
 
 @pytest.mark.parametrize("nothing", [0.0, -1.0, float("nan"), float("inf")])
-def test_no_weight_owns_nothing_as_long_as_somebody_has_one(nothing: float) -> None:
+def test_member_without_weight_owns_nothing_while_another_has_one(nothing: float) -> None:
     members = {InstanceId("idle"): nothing, InstanceId("a"): 1e-6, InstanceId("b"): 1e-6}
     assert share_of(InstanceId("idle"), members, PARTITIONS) == frozenset()
 
 
-def test_where_nobody_has_a_weight_all_are_equal() -> None:
+def test_members_without_weights_are_equal() -> None:
     assert owners(fleet(4, 0.0)) == owners(fleet(4, 1.0))
 
 
-def test_whoever_is_no_member_owns_nothing() -> None:
+def test_instance_that_is_no_member_owns_nothing() -> None:
     assert share_of(InstanceId("stranger"), fleet(3), PARTITIONS) == frozenset()
     assert share_of(InstanceId("stranger"), {}, PARTITIONS) == frozenset()
 
 
 def test_the_distribution_is_part_of_the_protocol_and_never_changes() -> None:
-    """Members of two versions must agree while one replaces the other."""
+    """Members of two versions must agree during an upgrade."""
     assert "".join(owner[-1] for owner in owners(fleet(4), 32)) == "02011330232311213112230113013012"
 
 
@@ -126,7 +126,7 @@ def test_a_share_is_computed_fast() -> None:
         share_of(InstanceId("i-0"), fleet(16), PARTITIONS)
         return time.perf_counter() - began
 
-    assert min(seconds() for _ in range(10)) < 0.005  # 0.4 ms on a machine that is not busy
+    assert min(seconds() for _ in range(10)) < 0.005  # 0.4 ms on an idle machine
 
 
 @given(st.lists(st.tuples(loads, st.floats(0.0, 20.0)), max_size=60))
@@ -134,20 +134,20 @@ def test_a_weight_stays_for_its_time_and_on_its_grid(rounds: list[tuple[float, f
     weight, since_sec = 1.0, 0.0
     for load, passed_sec in rounds:
         since_sec += passed_sec
-        said = weight_of(load, weight, since_sec)
-        assert LIGHTEST <= said <= HEAVIEST
-        assert said % WEIGHT_STEP == 0
-        if said != weight:
+        weight_now = weight_of(load, weight, since_sec)
+        assert LIGHTEST <= weight_now <= HEAVIEST
+        assert weight_now % WEIGHT_STEP == 0
+        if weight_now != weight:
             assert since_sec >= SETTLED_SEC
-            weight, since_sec = said, 0.0
+            weight, since_sec = weight_now, 0.0
 
 
 @given(st.sampled_from([0.5, 0.75, 1.0, 1.25, 1.5]), st.floats(0.0, 0.76), st.lists(st.floats(0.0, 0.24), max_size=100))
 def test_a_noisy_load_does_not_make_the_weight_flap(former: float, base: float, noise: list[float]) -> None:
-    said = [former]
+    weights = [former]
     for more in noise:
-        said.append(weight_of(base + more, said[-1], SETTLED_SEC))
-    changes = sum(then != now for then, now in pairwise(said))
+        weights.append(weight_of(base + more, weights[-1], SETTLED_SEC))
+    changes = sum(then != now for then, now in pairwise(weights))
     assert changes <= 2
 
 

@@ -314,7 +314,7 @@ class TestCron:
         found = CronRule("* * * * *").take_while(0, 10, None, lambda: next(steps))
         assert found == ([60_000, 120_000, 180_000], True)
 
-    def test_a_look_ahead_that_found_all_there_is_says_so(self) -> None:
+    def test_look_ahead_that_found_all_times_is_complete(self) -> None:
         assert CronRule("* * * * *").take_while(0, 10, 120_000, lambda: True) == ([60_000, 120_000], False)
         assert CronRule("* * * * *").take_while(0, 1, None, lambda: True) == ([60_000], False)
 
@@ -415,7 +415,7 @@ class TestZones:
         "name",
         ["/etc/localtime", "../zoneinfo/UTC", "America", "America/", "Europe//Berlin", "localtime", "zone.tab", "a\0b"],
     )
-    def test_what_is_a_path_but_no_zone_is_refused(self, name: str) -> None:
+    def test_path_that_is_no_zone_is_refused(self, name: str) -> None:
         with pytest.raises(InvalidInput):
             zone(name)
 
@@ -446,7 +446,7 @@ class TestDescription:
             ("30 1 * * *", "2026-06-01T01:30:00-04:00", None),
         ],
     )
-    def test_an_occurrence_says_what_moving_clocks_did_to_it(
+    def test_occurrence_is_marked_with_the_clock_change_that_moved_it(
         self, expression: str, at: str, mark: DstMark | None
     ) -> None:
         rule = CronRule(expression, NEW_YORK)
@@ -508,7 +508,7 @@ def rules(draw: st.DrawFn) -> CronRule:
 
 @st.composite
 def spans(draw: st.DrawFn, timezone: str) -> tuple[int, int]:
-    """A day or two, around a moment at which the zone moved its clocks if that year has one."""
+    """A day or two, around a clock change of the zone if that year has one."""
     year = draw(st.integers(1968, 2060))
     start, end = ms(f"{year}-01-01T00:00:00Z"), ms(f"{year + 1}-01-01T00:00:00Z")
     moments = changes(zone(timezone), start // SECOND, end // SECOND)
@@ -531,9 +531,9 @@ def offset(where: ZoneInfo, at_s: int) -> timedelta | None:
 
 
 def by_the_book(rule: CronRule, after_ms: int, until_ms: int) -> list[int]:
-    """Each wall time that matches, one by one, turned into instants by the words of the rule."""
+    """Each wall time that matches, one by one, converted to instants as the rule defines."""
     cron, where = parse(rule.expression), zone(rule.timezone)
-    # The widest gap there ever was is a day, and wall time is at most 14 hours ahead of UTC, or 12 behind it.
+    # The widest gap in history is a day, and wall time is at most 14 hours ahead of UTC, or 12 behind it.
     reach_s = 38 * 3600 if rule.timezone.startswith("Pacific/") or "Kwajalein" in rule.timezone else 16 * 3600
     found: set[int] = set()
     local_s = cron.next_from(after_ms // SECOND - reach_s)
@@ -571,7 +571,7 @@ def cases(draw: st.DrawFn) -> tuple[CronRule, int, int]:
 
 @settings(max_examples=400, deadline=None)
 @given(cases())
-def test_a_timeline_is_what_the_rule_says_of_each_wall_time(case: tuple[CronRule, int, int]) -> None:
+def test_timeline_follows_the_rule_for_each_wall_time(case: tuple[CronRule, int, int]) -> None:
     rule, after, until = case
     assert between(rule, after, until) == by_the_book(rule, after, until)
 
@@ -609,7 +609,7 @@ def test_a_job_that_follows_real_time_fires_only_at_matching_wall_times(rule: Cr
         assert cron.matches((wall - EPOCH) // timedelta(seconds=1))
 
 
-# Elsewhere a day was skipped or shown twice, or a gap ends at midnight, so that its times move to the next day.
+# Elsewhere a day was skipped or repeated, or a gap ends at midnight, so that its times move to the next day.
 ORDINARY = [name for name in RESTLESS if name not in ("Pacific/Apia", "Pacific/Kwajalein", "America/Nuuk")]
 
 

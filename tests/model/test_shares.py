@@ -1,4 +1,4 @@
-"""Turns by weight, and tenants that may take only so many."""
+"""Turns by weight, and tenants with a limited room."""
 
 from collections import Counter
 
@@ -30,7 +30,7 @@ def test_under_saturation_each_gets_its_weight(room: int) -> None:
         assert got[tenant] / got.total() == pytest.approx(weight / 7, rel=0.1)
 
 
-def test_what_one_does_not_need_the_others_get() -> None:
+def test_unused_share_goes_to_the_others() -> None:
     assert claimed(queue_of({"a": 500, "b": 3, "c": 500}), 600, Shares(ABC)).total() == 600
 
 
@@ -40,7 +40,7 @@ def test_a_few_jobs_do_not_wait_behind_a_multitude() -> None:
     assert claimed(queue, 50, Shares())["few"] == 20
 
 
-def test_nobody_takes_more_than_it_has_room_for() -> None:
+def test_tenant_takes_no_more_than_its_room() -> None:
     queue, shares = queue_of({"a": 100, "b": 100}), Shares(limited={"a"}, rooms={"a": 7})
     assert claimed(queue, 60, shares) == {"a": 7, "b": 53}
     assert shares.rooms == {"a": 0}
@@ -48,27 +48,27 @@ def test_nobody_takes_more_than_it_has_room_for() -> None:
     assert claimed(queue, 60, Shares(limited={"a"}, rooms={"a": 60})) == {"a": 60}
 
 
-def test_whoever_is_limited_and_has_no_room_named_gets_nothing() -> None:
+def test_limited_tenant_without_room_gets_nothing() -> None:
     queue = queue_of({"a": 5, "b": 5})
     assert claimed(queue, 60, Shares(limited={"a"})) == {"b": 5}
     assert queue.waiting(NOW_MS, {POOL: 1}, {"a", "b"}) == {(POOL, "a"): 5}
     assert queue.waiting(NOW_MS, {POOL: 0}, {"a", "b"}) == {}
 
 
-def test_what_is_ready_of_the_blocked_keeps_nobody_busy() -> None:
+def test_ready_entries_of_blocked_tenants_do_not_count_as_ready() -> None:
     queue = queue_of({"a": 5})
     queue.claim(NOW_MS, {POOL: 1}, 0)
     assert queue.next_ready_ms({POOL: 1}) == NOW_MS
     assert queue.next_ready_ms({POOL: 1}, blocked={"a"}) is None
 
 
-def test_one_at_a_time_is_fair_as_well() -> None:
+def test_single_claims_are_fair_as_well() -> None:
     queue = queue_of({"a": 100, "b": 100})
     got = sum((claimed(queue, 1, Shares({"a": 3})) for _ in range(80)), Counter[str]())
     assert got == {"a": 60, "b": 20}
 
 
-def test_whoever_comes_back_has_no_claim_on_what_others_took() -> None:
+def test_returning_tenant_gets_no_compensation() -> None:
     queue = queue_of({"a": 1_000, "b": 10})
     claimed(queue, 500, Shares())
     queue.add(entry(tenant="b", due_ms=NOW_MS) for _ in range(200))

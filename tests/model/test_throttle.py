@@ -14,8 +14,8 @@ LIMITS = st.builds(
 )
 
 
-class Story:
-    """Executions that come, come back when they were told to (or a little later), run, and end."""
+class Callers:
+    """Simulated callers that arrive, come back when they were told to (or a little later), run, and end."""
 
     def __init__(self, limits: EndpointLimits) -> None:
         self.limits = limits
@@ -47,7 +47,7 @@ class Story:
                 heappush(events, (now_ms + abs(wait) + late[n], 1, name))
 
     def is_within(self, slack_ms: int) -> bool:
-        """Whether no window, however long, has more starts than burst and rate allow."""
+        """Whether no window of any length has more starts than burst and rate allow."""
         rate = (self.limits.rate_per_sec or 0) / 1000
         return all(
             bisect_right(self.begun, end) - bisect_left(self.begun, start)
@@ -63,24 +63,24 @@ class Story:
 def test_never_more_than_the_limits_allow(
     limits: EndpointLimits, arrivals: list[int], late: list[int], run_ms: list[int]
 ) -> None:
-    story = Story(limits)
-    story.play(arrivals, late, run_ms)
-    assert len(story.begun) == len(arrivals), "everybody has a turn"
-    assert limits.max_concurrency is None or story.most_inside <= limits.max_concurrency
-    assert story.is_within(LATE_MS)
+    callers = Callers(limits)
+    callers.play(arrivals, late, run_ms)
+    assert len(callers.begun) == len(arrivals), "every caller has a turn"
+    assert limits.max_concurrency is None or callers.most_inside <= limits.max_concurrency
+    assert callers.is_within(LATE_MS)
 
 
 @settings(max_examples=60, deadline=None)
 @given(LIMITS, DELAYS)
-def test_whoever_comes_back_in_time_pays_once_and_waits_once(limits: EndpointLimits, arrivals: list[int]) -> None:
-    story = Story(EndpointLimits(None, limits.rate_per_sec, limits.burst))
-    story.play(arrivals, [0] * 60, [0] * 60)
-    assert max(story.asked.values()) <= 2
-    assert story.is_within(1), "but for the rounding of instants"
+def test_caller_that_comes_back_in_time_pays_once_and_waits_once(limits: EndpointLimits, arrivals: list[int]) -> None:
+    callers = Callers(EndpointLimits(None, limits.rate_per_sec, limits.burst))
+    callers.play(arrivals, [0] * 60, [0] * 60)
+    assert max(callers.asked.values()) <= 2
+    assert callers.is_within(1), "apart from the rounding of instants"
 
 
 def test_no_token_is_paid_twice() -> None:
-    story = Story(EndpointLimits(None, 10.0, 1))
-    story.play([0] * 60, [0] * 60, [0] * 60)
-    assert story.begun == [n * 100 for n in range(60)]
-    assert story.throttle.spent_ms == 6_000
+    callers = Callers(EndpointLimits(None, 10.0, 1))
+    callers.play([0] * 60, [0] * 60, [0] * 60)
+    assert callers.begun == [n * 100 for n in range(60)]
+    assert callers.throttle.spent_ms == 6_000

@@ -1,4 +1,4 @@
-"""Turns, lanes and times are in the conformance suite of the hot index; here is what only its drivers ask for."""
+"""Methods of turns that only the drivers use. Turns, lanes and times are in the conformance suite of the hot index."""
 
 from random import Random
 
@@ -16,7 +16,7 @@ def in_partitions(count: int, partitions: int = 4) -> list[Entry]:
     return [entry(partition=at % partitions, tenant=f"t-{at % 3}", due_ms=NOW_MS - at) for at in range(count)]
 
 
-def test_what_was_dropped_and_placed_again_is_claimed_once() -> None:
+def test_entry_dropped_and_added_again_is_claimed_once() -> None:
     queue = Turns(0)
     entries = in_partitions(40)
     for _ in range(3):
@@ -31,7 +31,7 @@ def test_what_was_dropped_and_placed_again_is_claimed_once() -> None:
     assert len(queue) == 0
 
 
-def test_what_is_taken_out_is_what_was_there() -> None:
+def test_take_out_returns_the_unclaimed_entries_of_its_partitions() -> None:
     queue = Turns(0)
     entries = in_partitions(40)
     queue.add(entries)
@@ -55,7 +55,7 @@ def test_partitions_that_come_and_go_do_not_fill_the_memory() -> None:
     assert sum(size for _, size in queue.sizes()) <= 2 * len(queue) + 10_000
 
 
-def test_with_nothing_of_ours_nothing_is_ready() -> None:
+def test_nothing_is_ready_without_owned_partitions() -> None:
     queue = Turns(0)
     queue.add(in_partitions(4))
     queue.own([])
@@ -67,7 +67,7 @@ def test_with_nothing_of_ours_nothing_is_ready() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_is_owned_and_dropped_each_entry_that_is_there_is_claimed_once(seed: int) -> None:
+def test_each_entry_is_claimed_once_in_random_histories(seed: int) -> None:
     random = Random(seed)
     queue, here, owned, now_ms = Turns(0), set[Entry](), set(range(8)), NOW_MS
     known = [entry(partition=at % 8, tenant=f"t-{at % 3}", lane=at % 3, due_ms=NOW_MS + 40 * at) for at in range(100)]

@@ -1,4 +1,4 @@
-"""What a webhook's URL may look like."""
+"""Valid URLs of webhooks."""
 
 import pytest
 from hypothesis import given

@@ -9,8 +9,8 @@ from tests.support.factories import DAY, NOW_MS, SECOND, TENANT, dispatch, repor
 TODAY = NOW_MS // DAY
 
 
-def ended(outcome: Outcome = Outcome.SUCCEEDED, **said: object) -> Report:
-    return report(dispatch(), outcome, **{"tenant": TENANT, "payload_bytes": 10, **said})
+def ended(outcome: Outcome = Outcome.SUCCEEDED, **fields: object) -> Report:
+    return report(dispatch(), outcome, **{"tenant": TENANT, "payload_bytes": 10, **fields})
 
 
 def test_a_run_counts_with_its_time_and_its_payload() -> None:
@@ -22,7 +22,7 @@ def test_a_failure_is_also_one_by_timeout_and_the_rest_is_neither() -> None:
     assert usage_of(map(ended, outcomes)) == {(TENANT, TODAY): UsageTotals(5, 0, 2, 5 * SECOND, 50)}
 
 
-def test_a_start_is_no_end_and_what_did_not_begin_is_no_run() -> None:
+def test_start_is_no_end_and_a_return_without_a_start_is_no_run() -> None:
     unbegun = [ended(outcome, started_ms=0) for outcome in (Outcome.INTERRUPTED, Outcome.CANCELLED, Outcome.EXPIRED)]
     assert usage_of([ended(Outcome.STARTED), ended(Outcome.HANDED_BACK), *unbegun]) == {}
 

@@ -1,4 +1,4 @@
-"""`make mutants`: every mutant must be killed by the invariant or property it names. Names as arguments choose some."""
+"""`make mutants`: the named invariant or property must kill every mutant. Arguments select mutants by name."""
 
 import os
 import sys

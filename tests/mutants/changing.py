@@ -1,4 +1,4 @@
-"""Changes of the syntax tree that make a mutant of the engine. A change names its place by module and function."""
+"""Changes of the syntax tree that make a mutant of the engine. A change names its code by module and function."""
 
 import ast
 import shutil
@@ -11,24 +11,27 @@ SOURCE = Path(__file__).parents[2] / "src"
 Transform = Callable[[ast.FunctionDef | ast.AsyncFunctionDef], list[ast.stmt]]
 
 
-class PlaceNotFound(Exception):
-    """The engine has no such place: the mutation has to follow it to where it went."""
+class CodeNotFound(Exception):
+    """The engine has no such code: the mutation must be updated."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to one function, method, constant or named query."""
+    """A change of one function, method, constant or named query."""
 
     module: str
     """Path below `src/noonday`."""
     place: str
     """`function`, `Class.method`, `CONSTANT`, or the name of a query."""
     apply: Callable[[str, str], str]
-    """(text of the file, place) -> text of the mutated file. Raises PlaceNotFound."""
+    """(text of the file, name of the code) -> text of the mutated file. Raises CodeNotFound."""
 
 
 def copy_with(changes: Sequence[Change], into: Path) -> None:
-    """Copy the engine and apply changes to the copy. Compiled files are copied, too: only what is changed is compiled anew."""
+    """Copy the engine and apply changes to the copy.
+
+    Compiled files are copied, too, so that only changed files are compiled again.
+    """
     shutil.copytree(SOURCE / "noonday", into / "noonday")
     for change in changes:
         path = into / "noonday" / change.module
@@ -36,13 +39,13 @@ def copy_with(changes: Sequence[Change], into: Path) -> None:
 
 
 def mutated(path: Path, change: Change) -> str:
-    """The text of a file with a change. Raises PlaceNotFound."""
+    """Return the text of a file with a change. Raises CodeNotFound."""
     if not path.exists():
-        raise PlaceNotFound(f"there is no {change.module}")
+        raise CodeNotFound(f"there is no {change.module}")
     before = path.read_text()
     after = change.apply(before, change.place)
     if after == before:
-        raise PlaceNotFound(f"nothing changed in {change.module}: {change.place}")
+        raise CodeNotFound(f"nothing changed in {change.module}: {change.place}")
     return after
 
 
@@ -73,7 +76,7 @@ def wrapped(module: str, place: str, *, before: str = "", after: str = "") -> Ch
 
 
 def returning(module: str, place: str, value: str) -> Change:
-    """A function that does nothing but return a value."""
+    """Replace a function by one that only returns a value."""
 
     def transform(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
         function.body = [ast.Return(ast.parse(value, mode="eval").body)]
@@ -83,7 +86,7 @@ def returning(module: str, place: str, value: str) -> Change:
 
 
 def constant(module: str, name: str, value: str) -> Change:
-    """Another value for a constant of a module."""
+    """Replace the value of a module's constant."""
 
     def apply(text: str, place: str) -> str:
         tree = ast.parse(text)
@@ -94,7 +97,7 @@ def constant(module: str, name: str, value: str) -> Change:
             or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == place)
         ]
         if not found:
-            raise PlaceNotFound(f"there is no constant {place}")
+            raise CodeNotFound(f"there is no constant {place}")
         for node in found:
             node.value = ast.parse(value, mode="eval").body
         return ast.unparse(ast.fix_missing_locations(tree))
@@ -103,13 +106,13 @@ def constant(module: str, name: str, value: str) -> Change:
 
 
 def query(module: str, name: str, old: str, new: str) -> Change:
-    """Another text in a named query."""
+    """Replace text in a named query."""
 
     def apply(text: str, place: str) -> str:
         head, mark, rest = text.partition(f"-- name: {place}\n")
         body, end, tail = rest.partition("-- name: ")
         if not mark or old not in body:
-            raise PlaceNotFound(f"there is no query {place} with {old!r}")
+            raise CodeNotFound(f"there is no query {place} with {old!r}")
         return head + mark + body.replace(old, new) + end + tail
 
     return Change(module, name, apply)
@@ -122,10 +125,10 @@ def _change_function(text: str, place: str, transform: Transform) -> str:
     for each in outer:
         classes = [node for node in home.body if isinstance(node, ast.ClassDef) and node.name == each]
         if not classes:
-            raise PlaceNotFound(f"there is no class {each}")
+            raise CodeNotFound(f"there is no class {each}")
         home = classes[0]
     for at, node in enumerate(home.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             home.body[at : at + 1] = transform(node)
             return ast.unparse(ast.fix_missing_locations(tree))
-    raise PlaceNotFound(f"there is no function {place}")
+    raise CodeNotFound(f"there is no function {place}")

@@ -1,4 +1,4 @@
-"""Runs that bring about what one rule is for, where random runs do so too rarely. The same checker judges them."""
+"""Directed runs, each of which exercises one rule that random runs exercise too rarely. The same checker judges them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,7 +42,7 @@ def _one_shot(simulation: Simulation, delay_sec: float = 0.0, **fields: Any) -> 
 
 
 async def _until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """Wait for something that a mutant may prevent: return what it was, or None when the time is over."""
+    """Wait for something that a mutant may prevent. Returns it, or None when the time is over."""
     for _ in range(int(seconds * 100)):
         if found := condition():
             return found
@@ -79,7 +79,7 @@ async def ordering_keys(simulation: Simulation) -> None:
 
 
 async def requests_before_start(simulation: Simulation) -> None:
-    """Executions that are dispatched and wait for a slot of the worker are cancelled, and their jobs paused, edited, deleted."""
+    """Cancel executions that are dispatched and wait for a slot of the worker, and pause, edit and delete their jobs."""
     random = simulation.random
     jobs: dict[str, JobView] = {}
     for _ in range(6):
@@ -118,7 +118,7 @@ async def _ask(simulation: Simulation, action: str, execution: str, job: str) ->
 
 
 async def requests_before_failure(simulation: Simulation) -> None:
-    """Executions are cancelled, and their jobs deleted, while they run and before they fail."""
+    """Cancel executions, and delete their jobs, while they run and before they fail."""
     random = simulation.random
     effects = simulation.history.effects
     for number in range(8):
@@ -143,7 +143,7 @@ async def _create_some(simulation: ClusterSimulation, count: int, secs: Sequence
 
 
 async def workers_come_and_go(simulation: ClusterSimulation) -> None:
-    """A worker stops and starts again and again: messages that another worker runs are delivered to it."""
+    """Stop and start a worker again and again: messages that another worker runs are delivered to it."""
     creating = asyncio.create_task(_create_some(simulation, 60, [0.3, 0.8, 2.5]))
     while not creating.done():
         await asyncio.sleep(simulation.random.random())
@@ -153,7 +153,7 @@ async def workers_come_and_go(simulation: ClusterSimulation) -> None:
 
 
 async def answers_to_reports_are_lost(simulation: ClusterSimulation) -> None:
-    """The log has a report, and its worker is not told so and sends it again."""
+    """The log has a report, and the acknowledgement to its worker is lost, so that the worker sends it again."""
     creating = asyncio.create_task(_create_some(simulation, 20, [0.05, 0.3]))
     while not creating.done():
         caught = simulation.at("report", "worker", partial(_cut_from_kafka, simulation), done=True)
@@ -170,7 +170,10 @@ def _cut_from_kafka(simulation: ClusterSimulation, process: Process) -> None:
 
 
 async def owner_wakes_in_its_fire(simulation: ClusterSimulation) -> None:
-    """A scheduler freezes before the store has its fire, and wakes when another owns its partitions and has not fired yet."""
+    """A scheduler freezes before the store has its fire.
+
+    It wakes when another instance owns its partitions and has not fired yet.
+    """
     creating = asyncio.create_task(_create_some(simulation, 40, [0.05]))
     for _ in range(3):
         former = simulation.at("fire", "scheduler", lambda process: process.freeze(9_000))

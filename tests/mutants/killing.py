@@ -1,4 +1,4 @@
-"""Makes mutants, and plays each until the checker reports it or gives up."""
+"""Make mutants, and play each until the checker reports it or gives up."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.changing import SOURCE, PlaceNotFound, copy_with
+from tests.mutants.changing import SOURCE, CodeNotFound, copy_with
 from tests.mutants.mutations import Mutant
 
 
@@ -20,14 +20,14 @@ class NotPlayed(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant."""
+    """The result of a mutant."""
 
     mutant: Mutant
     killed_by: str | None
     runs: int
     sec: float
     why: str
-    """The problem that was reported, or why it survived."""
+    """The reported problem, or why the mutant survived."""
 
     def __str__(self) -> str:
         end = f"killed by {self.killed_by}" if self.killed_by else "SURVIVED"
@@ -37,14 +37,14 @@ class Verdict:
 def kill(mutant: Mutant, *, compare: bool = False) -> Verdict:
     """Apply a mutation to a copy of the source, and play runs of the copy.
 
-    `compare`: play the run that reports the mutant with the unchanged source too. If the checker reports anything of that run, it
-    or the engine is wrong, and the mutant counts as a survivor.
+    `compare`: also play the run that reports the mutant with the unchanged source. If the checker reports anything for that
+    run, it or the engine is wrong, and the mutant counts as a survivor.
     """
     with tempfile.TemporaryDirectory(prefix="noonday-mutant-") as folder:
         try:
             copy_with(mutant.changes, Path(folder))
             answer = _play(Path(folder), mutant.kind, mutant.first, mutant.most, mutant.by)
-        except PlaceNotFound as error:
+        except CodeNotFound as error:
             return Verdict(mutant, None, 0, 0.0, f"place not found: {error}")
         except NotPlayed as error:
             return Verdict(mutant, None, 0, 0.0, str(error))
@@ -58,7 +58,7 @@ def kill(mutant: Mutant, *, compare: bool = False) -> Verdict:
 
 @cache
 def _problem_of_unchanged(kind: str, seed: int) -> str:
-    """What the checker reports of a run of the unchanged engine; empty if that is nothing."""
+    """Return the checker's report on a run of the unchanged engine; empty if there is no problem."""
     try:
         return str(_play(SOURCE, kind, seed, 1, ())["problem"])
     except NotPlayed as error:
@@ -66,7 +66,7 @@ def _problem_of_unchanged(kind: str, seed: int) -> str:
 
 
 def _play(source: Path, kind: str, first: int, most: int, words: tuple[str, ...]) -> dict[str, Any]:
-    """Play runs of the engine in a folder, in a process of their own. Raises NotPlayed."""
+    """Play runs of the engine in a folder, in a separate process. Raises NotPlayed."""
     played = subprocess.run(
         [sys.executable, "-m", "tests.mutants.playing", kind, str(first), str(most), *words],
         cwd=SOURCE.parent,

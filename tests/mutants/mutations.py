@@ -1,7 +1,7 @@
 """Mutations of the engine. Each breaks a promise, and names the invariants or properties of which one must report it.
 
-A bug that the checker missed becomes a new mutation here. The first twelve are those of which random runs saw only two before the
-checker proved completeness and bounded lateness.
+Each bug that the checker missed becomes a new mutation here. The first twelve are those of which random runs saw only two
+before the checker verified completeness and bounded lateness.
 """
 
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ SQLITE_FIRING, EXECUTIONS_SQL = "drivers/sqlite/firing.py", "drivers/sqlite/sql/
 class Mutant:
     name: str
     by: tuple[str, ...]
-    """Invariants and properties of which one must report it."""
+    """Invariants and properties of which one must report the mutant."""
     changes: tuple[Change, ...]
     kind: str = "embedded"
-    """Which runs are played: random ones of the embedded engine, of a cluster, or of a cluster with one fault in its middle; or
-    directed ones (`directed.py`)."""
+    """The runs that are played: random runs of the embedded engine, of a cluster, or of a cluster with one fault in its
+    middle; or directed runs (`directed.py`)."""
     most: int = 60
-    """After so many runs it has survived."""
+    """The number of runs after which the mutant has survived."""
     first: int = 0
-    """The seed of the first run: one whose run is known to report it."""
+    """The seed of the first run, which is known to report the mutant."""
     quick: bool = field(default=False)
-    """Whether it is killed within seconds: then it is played in `make test`."""
+    """Whether the mutant is killed within seconds: then `make test` plays it."""
 
 
 def _mutant(name: str, by: str, *changes: Change, **more: object) -> Mutant:
@@ -135,7 +135,7 @@ MUTANTS = (
     _mutant(
         "orphan-recovery-off", "lateness, I1", returning(SWEEPER, "Sweeper._requeue_orphans", "0"), kind="lose messages"
     ),
-    # More ways to break promises.
+    # Other ways to break promises.
     _mutant(
         "hint-of-new-job-lost",
         "lateness",
@@ -226,7 +226,7 @@ MUTANTS = (
             after="result = (replace(result[0], nominal_ms=result[0].nominal_ms + 1), result[1])",
         ),
     ),
-    # Rules that random runs exercise too rarely: directed runs do.
+    # Rules that random runs exercise too rarely, and directed runs exercise.
     _mutant(
         "order-ignored",
         "I22",

@@ -16,15 +16,15 @@ from tests.simulation import test_cluster, test_embedded
 from tests.simulation.kernel import SimulationError
 
 KINDS: dict[str, Callable[[int], list[str]]] = {
-    "embedded": test_embedded.live,
-    "cluster": test_cluster.live,
-    **{focus: partial(test_cluster.live, focus=focus) for focus in test_cluster.FOCUS},
+    "embedded": test_embedded.simulate,
+    "cluster": test_cluster.simulate,
+    **{focus: partial(test_cluster.simulate, focus=focus) for focus in test_cluster.FOCUS},
     **DIRECTED,
 }
 
 
 def play(kind: str, first: int, most: int, words: frozenset[str]) -> dict[str, object]:
-    """Play at most so many runs, until one of the words is reported. Answers what came of it."""
+    """Play runs until one of the words is reported, at most `most` of them. Return the result."""
     run = KINDS[kind]
     seen: Counter[str] = Counter()
     example = ""

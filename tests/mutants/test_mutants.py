@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants.changing import SOURCE, PlaceNotFound, constant, mutated, query, returning, wrapped
+from tests.mutants.changing import SOURCE, CodeNotFound, constant, mutated, query, returning, wrapped
 from tests.mutants.directed import DIRECTED
 from tests.mutants.killing import kill
 from tests.mutants.mutations import MUTANTS, Mutant
@@ -26,12 +26,12 @@ def test_no_promise_is_broken_in_a_directed_run(kind: str) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutation_finds_its_place(mutant: Mutant) -> None:
+def test_mutation_finds_its_code(mutant: Mutant) -> None:
     for change in mutant.changes:
         mutated(SOURCE / "noonday" / change.module, change)
 
 
-def test_a_place_that_is_not_there_is_reported() -> None:
+def test_missing_code_of_a_mutation_is_reported() -> None:
     changes = (
         returning("model/firing.py", "plan_fires", "None"),
         wrapped("model/firing.py", "Planner.plan_fire"),
@@ -40,7 +40,7 @@ def test_a_place_that_is_not_there_is_reported() -> None:
         returning("model/misfiring.py", "plan_fire", "None"),
     )
     for change in changes:
-        with pytest.raises(PlaceNotFound):
+        with pytest.raises(CodeNotFound):
             mutated(SOURCE / "noonday" / change.module, change)
 
 

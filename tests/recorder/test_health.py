@@ -19,7 +19,7 @@ THERE: EndpointKey = (TENANT, "https://a.example:443")
 
 
 class CountedEndpoints(SqlEndpoints):
-    """Counts how often something is noted, and refuses while it is away."""
+    """Counts the notes, and refuses them while it is away."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(SqliteSessions(database))
@@ -35,7 +35,7 @@ class CountedEndpoints(SqlEndpoints):
         await super().note_calls(succeeded, failed, now_ms)
 
 
-class Story:
+class Scenario:
     def __init__(self, endpoints: CountedEndpoints) -> None:
         self.endpoints = endpoints
         self.clock = ManualClock()
@@ -48,9 +48,9 @@ class Story:
 
 
 @pytest.fixture
-async def story() -> AsyncIterator[Story]:
+async def scenario() -> AsyncIterator[Scenario]:
     store = open_store(MEMORY, FileOptions(), lead_ms=0)
-    yield Story(CountedEndpoints(store.database))
+    yield Scenario(CountedEndpoints(store.database))
     await store.close()
 
 
@@ -59,41 +59,43 @@ def ended(outcome: Outcome = Outcome.SUCCEEDED, why: str = "answered 500") -> Re
     return report(dispatch(), outcome, endpoint=THERE[1], tenant=THERE[0], failure=failed)
 
 
-async def test_what_calls_nobody_costs_nothing(story: Story) -> None:
-    await story.keeper.note([report(dispatch()) for _ in range(9)])
-    await story.keeper.note([])
-    assert story.endpoints.noted == 0
+async def test_reports_without_an_endpoint_note_nothing(scenario: Scenario) -> None:
+    await scenario.keeper.note([report(dispatch()) for _ in range(9)])
+    await scenario.keeper.note([])
+    assert scenario.endpoints.noted == 0
 
 
-async def test_more_successes_of_somebody_who_is_well_are_no_news(story: Story) -> None:
+async def test_repeated_successes_of_a_healthy_endpoint_are_not_noted(scenario: Scenario) -> None:
     for _ in range(9):
-        await story.keeper.note([ended() for _ in range(9)])
-    assert story.endpoints.noted == 1
-    story.clock.advance(CACHE_SEC)
-    await story.keeper.note([ended()])
-    assert story.endpoints.noted == 2
+        await scenario.keeper.note([ended() for _ in range(9)])
+    assert scenario.endpoints.noted == 1
+    scenario.clock.advance(CACHE_SEC)
+    await scenario.keeper.note([ended()])
+    assert scenario.endpoints.noted == 2
 
 
-async def test_a_success_after_a_failure_is_news(story: Story) -> None:
-    await story.keeper.note([ended()])
-    await story.keeper.note([ended(Outcome.FAILED)])
-    assert (await story.health()).failures == 1
-    await story.keeper.note([ended()])
-    assert (await story.health()).failing_since_ms is None
+async def test_a_success_after_a_failure_is_news(scenario: Scenario) -> None:
+    await scenario.keeper.note([ended()])
+    await scenario.keeper.note([ended(Outcome.FAILED)])
+    assert (await scenario.health()).failures == 1
+    await scenario.keeper.note([ended()])
+    assert (await scenario.health()).failing_since_ms is None
 
 
-async def test_the_order_of_a_batch_counts(story: Story) -> None:
-    await story.keeper.note([ended(Outcome.FAILED), ended(), ended(Outcome.TIMED_OUT), ended(Outcome.FAILED, "last")])
-    found = await story.health()
+async def test_the_order_of_a_batch_counts(scenario: Scenario) -> None:
+    await scenario.keeper.note(
+        [ended(Outcome.FAILED), ended(), ended(Outcome.TIMED_OUT), ended(Outcome.FAILED, "last")]
+    )
+    found = await scenario.health()
     assert (found.failing_since_ms, found.failures, found.last_error) == (NOW_MS, 2, "last")
-    await story.keeper.note([ended(Outcome.FAILED), ended()])
-    assert (await story.health()).failures == 0
+    await scenario.keeper.note([ended(Outcome.FAILED), ended()])
+    assert (await scenario.health()).failures == 0
 
 
-async def test_what_could_not_be_noted_is_noted_with_the_next_batch(story: Story) -> None:
-    story.endpoints.away = True
+async def test_calls_that_could_not_be_noted_are_noted_with_the_next_batch(scenario: Scenario) -> None:
+    scenario.endpoints.away = True
     with pytest.raises(StoreUnavailable):
-        await story.keeper.note([ended(Outcome.FAILED)])
-    story.endpoints.away = False
-    await story.keeper.note([ended(Outcome.FAILED)])
-    assert (await story.health()).failures == 2
+        await scenario.keeper.note([ended(Outcome.FAILED)])
+    scenario.endpoints.away = False
+    await scenario.keeper.note([ended(Outcome.FAILED)])
+    assert (await scenario.health()).failures == 2

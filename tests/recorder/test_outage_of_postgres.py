@@ -1,4 +1,4 @@
-"""The recorder on a PostgreSQL that refuses for a while: a trigger raises what a server raises that is going away."""
+"""The recorder on a PostgreSQL that refuses for a while: a trigger raises the errors of a server that shuts down."""
 
 from collections.abc import AsyncIterator
 
@@ -31,7 +31,9 @@ async def store() -> AsyncIterator[PostgresStore]:
 
 
 @pytest.mark.parametrize("state", ["57P01", "53300", "XX000", "42883"])
-async def test_retries_of_a_batch_judge_nobody_and_bury_nothing(store: PostgresStore, state: str) -> None:
+async def test_retried_batch_judges_no_worker_and_moves_nothing_to_the_dead_letters(
+    store: PostgresStore, state: str
+) -> None:
     crank, clock, metrics = Crank(store), ManualClock(), Metrics()
     bus = MemoryBus(clock)
     recorder = Recorder(

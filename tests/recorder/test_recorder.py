@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 
 class FailingDatabase(InlineDatabase):
-    """Raises what it is told to, before anything is committed."""
+    """Raises a configured error, before anything is committed."""
 
     def __init__(self) -> None:
         super().__init__(MEMORY, FileOptions(), prepare)
         self.errors: list[Exception | None] = []
-        """What becomes of the next writes; None: it works."""
+        """The errors of the next writes; None: the write succeeds."""
 
     async def write(self, work: Work[T]) -> T:
         if self.errors and (error := self.errors.pop(0)):
@@ -44,18 +44,18 @@ class FailingDatabase(InlineDatabase):
 
 
 class ClaimingSignals(MemorySignals):
-    """Claims lapse here, as they do in a cluster; notes which dispatches are told."""
+    """Claims lapse here, as they do in a cluster; acked dispatches are noted."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told_names: list[DispatchRef] = []
+        self.acked_names: list[DispatchRef] = []
 
     @property
     def lapse_sec(self) -> float:
         return 30.0
 
     async def ack(self, names: Sequence[DispatchRef]) -> None:
-        self.told_names += names
+        self.acked_names += names
 
 
 class Bench:
@@ -96,7 +96,7 @@ class Bench:
         await self.bus.report(0, entries)
 
     async def tick(self, count: int = 1) -> None:
-        """The recorder writes its next ticks, each after the former was acknowledged."""
+        """Let the recorder write its next ticks, each after the former was acknowledged."""
         for _ in range(count):
             ticking = self.recorder.tick_forever()
             ticking.send(None)
@@ -104,7 +104,7 @@ class Bench:
             self.clock.advance(TICK_SEC)
 
     async def round(self) -> None:
-        """One round of the recorder, which reads something."""
+        """Play one round in which the recorder reads something."""
         going = asyncio.ensure_future(self.recorder.run_once(self.clock.now_ms()))
         while not going.done():
             await asyncio.sleep(0)
@@ -113,14 +113,14 @@ class Bench:
         await going
 
     async def failing_rounds(self, count: int) -> None:
-        """The store is away: each round reads the same batch and fails before its commit."""
+        """Play rounds while the store is away: each round reads the same batch and fails before its commit."""
         for _ in range(count):
             self.database.errors = [StoreUnavailable("away")]
             with pytest.raises(StoreUnavailable):
                 await self.round()
 
     async def started(self) -> Dispatch:
-        """A dispatch that runs, as far as the store knows."""
+        """Return a dispatch that runs, as far as the store knows."""
         await self.crank.own()
         await self.crank.add(job())
         dispatch = await self.crank.fire_one()
@@ -153,7 +153,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 async def test_a_tick_in_a_batch_that_is_retried_counts_once(bench: Bench) -> None:
-    """The store is away while one tick waits: the worker has been silent for one tick, however often that is tried."""
+    """The store is away while one tick waits: the worker has been silent for one tick, however often the batch is tried."""
     dispatch = await bench.started()
     await bench.tick()
     await bench.failing_rounds(3 * TICKS_TO_JUDGE)
@@ -163,7 +163,7 @@ async def test_a_tick_in_a_batch_that_is_retried_counts_once(bench: Bench) -> No
 
 
 async def test_a_worker_that_spoke_in_a_retried_batch_has_spoken_once(bench: Bench) -> None:
-    """Its word is in front of the ticks of the batch, also when the batch is read again."""
+    """The worker's entry is before the ticks of the batch, also when the batch is read again."""
     dispatch = await bench.started()
     await bench.log(Beat(WORKER, NOW_MS))
     await bench.tick(TICKS_TO_JUDGE - 1)
@@ -176,7 +176,7 @@ async def test_a_worker_that_spoke_in_a_retried_batch_has_spoken_once(bench: Ben
     assert bench.lost() == 1
 
 
-async def test_a_tick_that_somebody_replays_is_no_verdict(bench: Bench) -> None:
+async def test_replayed_tick_is_no_verdict(bench: Bench) -> None:
     dispatch = await bench.started()
     await bench.tick()
     tick = (await bench.bus.read(0, 0, 10, 0)).entries[-1]
@@ -187,7 +187,7 @@ async def test_a_tick_that_somebody_replays_is_no_verdict(bench: Bench) -> None:
 
 
 async def test_ticks_of_an_earlier_tenure_do_not_count(bench: Bench) -> None:
-    """An instance that gave up a partition and has it again reads the ticks it wrote before: they may be from one second."""
+    """An instance that gave up a partition and has it again reads its former ticks, which may all be from one second."""
     dispatch = await bench.started()
     for _ in range(3 * TICKS_TO_JUDGE):
         await bench.tick()
@@ -222,22 +222,22 @@ async def test_runs_in_a_batch_that_is_retried_are_counted_once(bench: Bench) ->
     assert await bench.ended_lately() == 1
 
 
-async def test_what_a_dead_worker_reported_is_told_once_also_while_the_store_is_away(bench: Bench) -> None:
+async def test_reports_of_a_dead_worker_are_acked_once_even_while_the_store_is_away(bench: Bench) -> None:
     dispatch = await bench.started()
     bench.clock.advance(60)
     await bench.log(report(dispatch))
     await bench.failing_rounds(5)
-    bench.signals.told_names.clear()
+    bench.signals.acked_names.clear()
     bench.clock.advance(60)
     await bench.failing_rounds(1)
-    assert bench.signals.told_names == [(dispatch.execution_id, 1)]
+    assert bench.signals.acked_names == [(dispatch.execution_id, 1)]
 
 
 # Reports that cannot be settled
 
 
 class Refusing:
-    """A store that raises what the test says about some reports, before it does anything."""
+    """A store that raises configured errors about some reports, before it does anything."""
 
     def __init__(self, executions: Executions) -> None:
         self._executions = executions
@@ -288,7 +288,7 @@ async def test_bad_report_fails_alone_and_is_kept(bench: Bench, refusing: Refusi
 
 
 async def test_report_that_is_refused_in_every_form_does_not_stop_the_log(bench: Bench, refusing: Refusing) -> None:
-    """Also the failure that stands in for it is refused: the log goes on without it, after three tries."""
+    """The substitute failure is refused, too: the log goes on without it, after three tries."""
     bad, good = await many_started(bench, 2)
     refusing.error_of = lambda each: BadData("refused") if each.execution_id == bad.execution_id else None
     refusing.settlings = 0
@@ -308,7 +308,10 @@ async def test_report_that_is_refused_in_every_form_does_not_stop_the_log(bench:
 async def test_report_that_fails_for_another_reason_is_never_turned_into_a_failure(
     bench: Bench, refusing: Refusing, error: Exception
 ) -> None:
-    """What comes before it is settled. It is tried again in its place, a few statements a round, until it works."""
+    """Earlier reports are settled.
+
+    The failing one is tried again in its position, a few statements a round, until it works.
+    """
     dispatches = await many_started(bench, 40)
     bad = dispatches[17]
     refusing.error_of = lambda each: error if each.execution_id == bad.execution_id else None
@@ -328,7 +331,7 @@ async def test_report_that_fails_for_another_reason_is_never_turned_into_a_failu
     assert await bench.ended_lately() == 40
 
 
-async def test_worker_whose_words_are_refused_is_alive(bench: Bench, refusing: Refusing) -> None:
+async def test_worker_whose_reports_are_refused_is_alive(bench: Bench, refusing: Refusing) -> None:
     dispatch = await bench.started()
     refusing.error_of = lambda each: BadData("refused")
     for _ in range(2 * TICKS_TO_JUDGE):

@@ -1,4 +1,4 @@
-"""The steps of a stop, each within the time that is left."""
+"""The steps of a stop, each within the remaining time."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def test_a_step_that_ignores_its_cancellation_is_left_behind() -> None:
     go.set()
 
 
-async def test_a_step_after_the_time_is_over_may_still_do_what_takes_no_time() -> None:
+async def test_step_after_the_deadline_may_still_do_immediate_work() -> None:
     clock = ManualClock()
     deadline = StopDeadline(clock, 5)
     clock.advance(6)
@@ -41,7 +41,7 @@ async def test_a_step_after_the_time_is_over_may_still_do_what_takes_no_time() -
     assert await deadline.step("quick", asyncio.sleep(0)) is True
 
 
-async def test_what_a_step_raises_is_raised() -> None:
+async def test_error_of_a_step_is_raised() -> None:
     with pytest.raises(ValueError, match="told to"):
         await StopDeadline(ManualClock(), 5).step("fail", _fail())
 

@@ -1,4 +1,4 @@
-"""Loops go on while a server is away, and none ends without a word."""
+"""Loops go on while a server is away, and none ends silently."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ async def turn(clock: ManualClock, seconds: float = 0.0) -> None:
         await asyncio.sleep(0)
 
 
-async def test_index_that_cannot_say_how_long_to_wait_is_tried_again() -> None:
+async def test_index_that_fails_to_name_the_next_time_is_asked_again() -> None:
     clock, service, away = ManualClock(), Service(), True
 
     async def wait() -> float:
@@ -61,17 +61,17 @@ async def _fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "told"),
+    ("ends", "message"),
     [(_wait_for_a_cancelled_one, "was cancelled"), (_fail, "a bug")],
 )
-async def test_loop_that_ends_by_itself_is_a_failure(ends: Callable[[], Awaitable[None]], told: str) -> None:
+async def test_loop_that_ends_by_itself_is_a_failure(ends: Callable[[], Awaitable[None]], message: str) -> None:
     tasks = Tasks()
     tasks.spawn(ends(), "sweeper")  # type: ignore[arg-type]
     await asyncio.wait([tasks.failed], timeout=10)
-    assert told in str(tasks.failed.exception())
+    assert message in str(tasks.failed.exception())
 
 
-async def test_loop_that_is_told_to_end_is_no_failure() -> None:
+async def test_loop_that_is_stopped_is_no_failure() -> None:
     tasks = Tasks()
     tasks.spawn(asyncio.sleep(1_000), "sweeper")
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Tenants are counted by name only if asked for, and only so many of them."""
+"""Tenants are counted by name only if the setting is on, and only a limited number of them."""
 
 import re
 

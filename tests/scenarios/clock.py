@@ -1,4 +1,4 @@
-"""Real time, which a scenario may set."""
+"""Real time, with a wall clock that a scenario may set."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ NOON = datetime(2030, 1, 15, 12, 0, 30, tzinfo=UTC)
 
 
 class SetClock(Clock):
-    """Goes on by itself, from an hour of the scenario's choice, and can be stepped."""
+    """A clock that runs by itself, starts at an hour of the scenario's choice, and can be stepped."""
 
     def __init__(self, start: datetime = NOON) -> None:
         self._wall_ms = round(start.timestamp() * 1000)
@@ -31,13 +31,13 @@ class SetClock(Clock):
         return datetime.fromtimestamp(self.now_ms() / 1000, UTC)
 
     def step(self, seconds: float) -> None:
-        """Somebody sets the wall clock."""
+        """Set the wall clock."""
         self._wall_ms += round(seconds * 1000)
 
     def set(self, instant: datetime) -> None:
         self.step((instant - self.now).total_seconds())
 
     def let_pass(self, seconds: float) -> None:
-        """Time has gone by, by every clock."""
+        """Let time pass on every clock."""
         self._passed += seconds
         self.step(seconds)

@@ -1,4 +1,4 @@
-"""An engine inside the test: real threads on a real file, by a clock that the test may set."""
+"""An engine inside the test: real threads on a real file, with a clock that the test may set."""
 
 import asyncio
 import sqlite3
@@ -33,15 +33,15 @@ class Ran:
 
 @dataclass
 class Inside:
-    """The file, the clock and what ran; and the engine on it, while it is open."""
+    """The file, the clock and the runs; and the engine on the file, while it is open."""
 
     folder: Path
     clock: SetClock = field(default_factory=SetClock)
     ran: list[Ran] = field(default_factory=list)
     go: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set: `wait` goes on."""
+    """An event that lets `wait` go on."""
     unblock: threading.Event = field(default_factory=threading.Event)
-    """Set: `block` gives its loop back."""
+    """An event that lets `block` release its loop."""
     engine: Any = None
     store: Any = None
 
@@ -53,7 +53,7 @@ class Inside:
     async def open(
         self, *, run: bool = True, handlers_loop: asyncio.AbstractEventLoop | None = None, **settings: Any
     ) -> AsyncIterator["Inside"]:
-        """With `run=False` nothing moves unless the test turns it."""
+        """Open an engine. With `run=False` the test turns its loops."""
         chosen = load_settings({"data": str(self.data), "store_synchronous": "NORMAL", **settings}, {}, None)
         embedded = await Embedded.open(
             chosen, self.app().handlers, clock=self.clock, run=run, handlers_loop=handlers_loop
@@ -76,7 +76,7 @@ class Inside:
         return await self.engine.services.job_queries.get_job(OWNER, job.job_id)  # type: ignore[no-any-return]
 
     async def occurrences(self, job: JobView) -> list[tuple[str, int]]:
-        """What became of the times of a job until now, and of how many of them each."""
+        """The outcomes of the times of a job until now, with their counts."""
         from_ms, to_ms = round(job.created_at.timestamp() * 1000), self.clock.now_ms()
         page = await self.engine.services.occurrences.list_occurrences(OWNER, job.job_id, from_ms=from_ms, to_ms=to_ms)
         return [(each.outcome, each.count) for each in page.occurrences]
@@ -86,11 +86,11 @@ class Inside:
             return conn.execute(sql).fetchall()
 
     async def came_round(self, times: int = 2) -> None:
-        """Wait until every loop that could fire something has come round so often."""
+        """Wait until every loop that could fire something has completed some rounds."""
         await asyncio.gather(*(self._came_round(name, times) for name in ("dispatcher", "hydrator", "sweeper")))
 
     async def turn(self) -> None:
-        """By hand: what is due is fired, taken and started; what has ended is recorded."""
+        """Fire, take and start due executions, and record ended ones, in one round."""
         await self.engine.dispatcher.run_once(self.clock.now_ms())
         await self.engine.dispatcher.drain()
         await self.engine.worker.take_once(wait_sec=0)
@@ -101,7 +101,7 @@ class Inside:
         await self.engine.recorder.drain()
 
     async def tick(self) -> None:
-        """By hand: the worker says what it runs, the recorder counts time once, and the sweeper goes by it."""
+        """Send a heartbeat of the worker, a tick of the recorder, and run the sweeper by that tick."""
         await self.engine.worker.watch_once()
         await self.engine.worker.report_once()
         ticking = asyncio.create_task(self.engine.recorder.tick_forever())

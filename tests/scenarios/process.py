@@ -1,4 +1,4 @@
-"""`noonday up` as a process of its own, which a scenario starts, asks, stops and kills."""
+"""`noonday up` as a separate process. A scenario starts it, sends requests, stops it and kills it."""
 
 import asyncio
 import inspect
@@ -23,11 +23,14 @@ ROOT = Path(__file__).parents[2]
 SECRET = "a secret that is long enough for every scenario"
 APP = "tests.scenarios.victim:app"
 PATIENCE_SEC = 180.0
-"""How long a scenario waits for what takes moments on a machine that is not busy."""
+"""Seconds that a scenario waits for events that are immediate on an idle machine."""
 UNFINISHED = (
     """SELECT 1 FROM executions WHERE state < 2 UNION ALL SELECT 1 FROM timeline WHERE due_ms IS NOT NULL LIMIT 1"""
 )
-"""Whether anything is open or will be due. One statement: an occurrence that is fired between two would be in neither."""
+"""Whether anything is open or will be due.
+
+One statement: an occurrence that is fired between two statements would be in neither.
+"""
 
 
 class Server:
@@ -45,7 +48,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self.url: str | None = None
-        """Where the API is, once it answers."""
+        """The address of the API, after it has answered."""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Server":
@@ -57,7 +60,7 @@ class Server:
         assert self._session is not None
         await self._session.close()
 
-    # -- its life ------------------------------------------------------------------------------------------------------
+    # -- the process ---------------------------------------------------------------------------------------------------
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for it."""
@@ -80,7 +83,7 @@ class Server:
         return self
 
     def kill(self) -> None:
-        """kill -9, if it is alive. Afterwards it is dead."""
+        """Send kill -9, if the process is alive. It is dead afterwards."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -100,7 +103,7 @@ class Server:
 
     @property
     def out(self) -> str:
-        """What the present or last process wrote on stdout."""
+        """The standard output of the present or last process."""
         return self._file("out").read_text()
 
     @property
@@ -112,7 +115,7 @@ class Server:
         assert self.process is not None
         return self.process.pid
 
-    # -- what it is asked ----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     async def ask(self, method: str, path: str, body: Any = None, **more: str) -> tuple[int, Any]:
         """Send one request, once. Raises OSError or aiohttp.ClientError if it is not answered."""
@@ -136,7 +139,7 @@ class Server:
         return page["executions"]  # type: ignore[no-any-return]
 
     async def execution(self, job: dict[str, Any], *, state: str) -> dict[str, Any]:
-        """Wait until the one execution of a one-shot is in a state, and answer it in full."""
+        """Wait until the one execution of a one-shot is in a state, and return it in full."""
 
         async def look() -> dict[str, Any] | None:
             found = await self.executions(job)
@@ -146,22 +149,22 @@ class Server:
         return (await self.ask("GET", f"/v1/executions/{execution['executionId']}"))[1]  # type: ignore[no-any-return]
 
     async def started(self, job: dict[str, Any], times: int = 1) -> dict[str, Any]:
-        """Wait until the handler of a job was entered so many times, and answer its last line."""
+        """Wait until the handler of a job was entered so many times, and return its last line."""
         return await until(lambda: len(lines := self.lines("start", job)) >= times and lines[-1])
 
-    # -- what it leaves ------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def lines(self, what: str | None = None, job: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """What the handlers wrote down, in order."""
+        """The lines that the handlers wrote, in order."""
         if not self.log.exists():
             return []
-        # The last one may be half written: somebody is writing.
+        # The last line may be incomplete while a handler writes it.
         whole, _, _ = self.log.read_text().rpartition("\n")
         lines = [json.loads(line) for line in whole.splitlines()]
         return [line for line in lines if what in (None, line["what"]) and (job is None or job["jobId"] == line["job"])]
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """Ask the file itself. A process may be at work on it."""
+        """Query the file directly. A process may be at work on it."""
         with closing(sqlite3.connect(f"file:{self.data}?mode=ro", uri=True, timeout=PATIENCE_SEC)) as conn:
             return conn.execute(sql, parameters).fetchall()
 
@@ -195,7 +198,7 @@ def job_body(handler: str, payload: Any = None, *, pool: str = "p", **fields: An
 
 
 async def until(look: Callable[[], Any], within_sec: float = PATIENCE_SEC) -> Any:
-    """Look again and again until there is something to see, and answer it."""
+    """Call `look` again and again until it returns something true, and return that."""
     deadline = time.monotonic() + within_sec
     while True:
         seen = look()
@@ -209,7 +212,7 @@ async def until(look: Callable[[], Any], within_sec: float = PATIENCE_SEC) -> An
 
 @asynccontextmanager
 async def served(folder: Path, **settings: Any) -> AsyncIterator[Server]:
-    """A server that is up."""
+    """Start a server, and wait until it is up."""
     async with Server(folder, **settings) as server:
         yield await server.up()
 

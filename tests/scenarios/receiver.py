@@ -1,4 +1,4 @@
-"""EndpointKey tasks call in scenarios: a real HTTP server that writes down what it was asked for, as handlers do."""
+"""The receiver of tasks in scenarios: a real HTTP server that writes a line for each call, as handlers do."""
 
 import asyncio
 import contextlib
@@ -16,16 +16,17 @@ from aiohttp import web
 class Receiver:
     """Does what the body of a call says: takes `sec` seconds, answers 500 to the first `failures` attempts.
 
-    Each call is a line when it begins and a line when it was answered, in the same file as the handlers'.
+    Each call is a line when it begins and a line when it was answered, in the same file as the handlers' lines.
     """
 
     def __init__(self, log: Path, callers: Callable[[], Iterable[int]], last_dead: Callable[[], int]) -> None:
-        """`callers`: the processes that may be calling; `last_dead`: who died last, and may have called before."""
+        """`callers`: the processes that may be calling; `last_dead`: the process that died last, and may have called
+        before."""
         self._log = log
         self._callers = callers
         self._last_dead = last_dead
         self._pids: dict[object, int] = {}
-        """Whose a connection is."""
+        """The process of each connection."""
 
     async def __aenter__(self) -> "Receiver":
         app = web.Application()
@@ -41,23 +42,23 @@ class Receiver:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        said, body = request.headers, await request.json()
-        token = int(said["noonday-token"])
-        call = {"execution": said["webhook-id"], "dispatch": token >> 48, "pid": self._pid_of(request), "job": None}
-        due = datetime.fromisoformat(said["noonday-scheduled-at"])
-        # When the caller's pre-start check was made is not said; its claim, which came before, is part of the token.
+        headers, body = request.headers, await request.json()
+        token = int(headers["noonday-token"])
+        call = {"execution": headers["webhook-id"], "dispatch": token >> 48, "pid": self._pid_of(request), "job": None}
+        due = datetime.fromisoformat(headers["noonday-scheduled-at"])
+        # The request does not have the time of the caller's pre-start check; its claim, which came before, is part of the token.
         checked_ms = token & (1 << 48) - 1
         begun = {"token": token, "start_ms": _now_ms(), "checked_ms": checked_ms, "payload": body}
         begun["due_ms"] = round(due.timestamp() * 1000)
         self._write({"what": "start", **call, **begun})
-        # Whoever is gone when the answer is ready does not hear it: then there is no line of the end.
+        # A caller that is gone when the answer is ready does not receive it: then there is no line for the end.
         await asyncio.sleep(body.get("sec", 0))
         self._write({"what": "end", **call, "end_ms": _now_ms()})
-        failed = int(said["noonday-attempt"]) <= body.get("failures", 0)
+        failed = int(headers["noonday-attempt"]) <= body.get("failures", 0)
         return web.Response(status=500 if failed else 200, text="no" if failed else "yes")
 
     def _pid_of(self, request: web.Request) -> int:
-        """A call whose caller is gone before we could ask whose it is was made by whoever died last."""
+        """Return the pid of the caller. A caller that is gone before it could be found is the process that died last."""
         transport = request.transport
         if transport not in self._pids:
             port = transport.get_extra_info("peername")[1] if transport else 0
@@ -66,13 +67,13 @@ class Receiver:
         return self._pids[transport]
 
     def _write(self, line: dict[str, Any]) -> None:
-        """In a single write, so that lines of several writers are whole."""
+        """Write a line in a single write, so that lines of several writers are whole."""
         with contextlib.closing(_Appending(self._log)) as log:
             log.write(json.dumps(line).encode() + b"\n")
 
 
 def _has_connection(pid: int, port: int) -> bool:
-    """Whether a process has a connection from this port, as the kernel tells it."""
+    """Whether a process has a connection from this port, according to the kernel."""
     inodes = {
         fields[9]
         for fields in (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])

@@ -1,4 +1,4 @@
-"""A file that cannot be used: it is said why, the exit code is 3, and the file is as it was."""
+"""A file that cannot be used: the error names the reason, the exit code is 3, and the file is unchanged."""
 
 import os
 import sqlite3
@@ -17,7 +17,7 @@ from tests.scenarios.process import Server, job_body, until
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    """A process to be started on a file that was used, and closed in order."""
+    """A process on a file that was used, and closed in order."""
     (tmp_path / "data").mkdir()
     async with Inside(tmp_path / "data").open() as inside:
         await inside.create("note")
@@ -98,7 +98,7 @@ async def test_a_file_with_a_garbled_page_that_the_start_needs(server: Server, t
 
 
 @pytest.mark.slow
-async def test_a_garbled_page_that_is_found_later_is_told_to_whoever_meets_it(server: Server) -> None:
+async def test_garbled_page_that_is_found_later_fails_the_request_that_reads_it(server: Server) -> None:
     done = server.query("SELECT id FROM executions")[0][0]
     garble(server.data, page=root_page_of(server.data, "audit"))
 
@@ -118,7 +118,7 @@ async def test_damage_that_stops_the_work_makes_the_process_unready(server: Serv
     await server.up()
     await server.ask(
         "POST", "/v1/jobs", job_body("act", None, pool="p")
-    )  # refused, when the damage has been met already
+    )  # the request is refused, if the damage was met already
     problem = await until(lambda: unreadiness_of(server))
 
     assert f"{server.data} is damaged" in problem["detail"]
@@ -138,7 +138,7 @@ async def test_a_file_of_a_newer_noonday(server: Server) -> None:
 
 
 async def refusal_of(server: Server) -> int:
-    """The exit code of a process that will not start, and must not touch the file."""
+    """Return the error of a process that refuses to start, and check that it left the file unchanged."""
     before = server.data.read_bytes()
     server.start()
     code = await server.exit_code()
@@ -159,16 +159,16 @@ async def works_again(server: Server) -> None:
 
 @contextmanager
 def read_only(path: Path) -> Iterator[None]:
-    """Permissions do not bind root; an attribute of the file system does, where it has one."""
+    """Make a file read-only. Permissions do not bind root; an attribute of the file system does, if it has one."""
     if os.geteuid() != 0:
         mode = path.stat().st_mode
         path.chmod(mode & ~0o222)
         yield
         path.chmod(mode)
         return
-    said = subprocess.run(["chattr", "+i", str(path)], capture_output=True, text=True, check=False)
-    if said.returncode:
-        pytest.skip(f"root cannot make {path} read-only here: {said.stderr.strip()}")
+    completed = subprocess.run(["chattr", "+i", str(path)], capture_output=True, text=True, check=False)
+    if completed.returncode:
+        pytest.skip(f"root cannot make {path} read-only here: {completed.stderr.strip()}")
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A handler that blocks its loop harms its loop, and nothing else; a tick loop that is stuck is seen."""
+"""A handler that blocks its loop harms its loop alone; a stuck tick loop is noticed."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
@@ -54,7 +54,7 @@ def handlers_loop() -> Iterator[asyncio.AbstractEventLoop]:
     thread.close()
 
 
-async def test_what_waited_for_long_behind_a_coroutine_that_blocks_runs_once(
+async def test_executions_that_waited_behind_a_blocking_coroutine_run_once(
     tmp_path: Path, handlers_loop: asyncio.AbstractEventLoop
 ) -> None:
     async with Inside(tmp_path).open(run=False, handlers_loop=handlers_loop) as inside:
@@ -87,7 +87,7 @@ class StuckIndex(MemoryHotIndex):
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
 
-async def test_an_engine_whose_tick_loop_is_stuck_says_that_it_is_not_ready(tmp_path: Path) -> None:
+async def test_engine_with_a_stuck_tick_loop_is_not_ready(tmp_path: Path) -> None:
     settings, clock = Settings(data=str(tmp_path / "noonday.db")), SetClock()
     store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)
     drivers = drivers_on(store, LocalLeases(None, clock), Keyring.generate(), clock, settings)
@@ -110,7 +110,7 @@ async def _last_seen(server: Server) -> datetime:
 
 
 async def _is_seen_again(server: Server, before: datetime) -> bool:
-    """More than one beat came in between."""
+    """Whether more than one heartbeat came after a time."""
     return (await _last_seen(server) - before).total_seconds() > 2
 
 

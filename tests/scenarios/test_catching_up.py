@@ -1,4 +1,4 @@
-"""A stop of an hour, and what is made up for when the process is back."""
+"""A stop of an hour, and the occurrences that are caught up when the process is back."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ TIMES = [FIRST + timedelta(minutes=10 * n) for n in range(6)]
 
 
 @pytest.mark.slow
-async def test_a_stop_of_an_hour_is_made_up_for_by_each_jobs_policy(tmp_path: Path) -> None:
+async def test_each_job_catches_up_a_stop_of_an_hour_by_its_policy(tmp_path: Path) -> None:
     inside = Inside(tmp_path)
     ten_minutes = {"type": JobType.CRON, "schedule": "*/10 * * * *"}
     async with inside.open():
@@ -48,23 +48,23 @@ async def test_a_stop_of_an_hour_is_made_up_for_by_each_jobs_policy(tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_what_is_made_up_for_keeps_to_overlap_and_to_the_number_of_runs(tmp_path: Path) -> None:
+async def test_catch_up_respects_overlap_and_max_runs(tmp_path: Path) -> None:
     inside = Inside(tmp_path)
     everything = {"type": JobType.CRON, "schedule": "*/10 * * * *", "catch_up": CatchUp(CatchUpPolicy.ALL)}
     async with inside.open():
         skipping = await inside.create("wait", **everything, overlap=Overlap.SKIP)
-        in_line = await inside.create("note", **everything, overlap=Overlap.BUFFER_ALL)
+        buffered = await inside.create("note", **everything, overlap=Overlap.BUFFER_ALL)
         thrice = await inside.create("note", **everything, max_runs=3)
 
     inside.clock.let_pass(HOUR.total_seconds())
     async with inside.open():
-        await until(lambda: len(inside.runs(in_line)) == 6)
+        await until(lambda: len(inside.runs(buffered)) == 6)
         await until(lambda: len(inside.runs(thrice)) == 3)
         await until(lambda: inside.runs(skipping))
         await inside.came_round()
         inside.go.set()
 
-        assert [ran.scheduled_at for ran in inside.runs(in_line)] == TIMES
+        assert [ran.scheduled_at for ran in inside.runs(buffered)] == TIMES
         assert sorted(ran.scheduled_at for ran in inside.runs(thrice)) == TIMES[:3]
         assert [ran.scheduled_at for ran in inside.runs(skipping)] == TIMES[:1]
         assert sum(count for outcome, count in await inside.occurrences(skipping) if outcome == "SKIPPED") == 5

@@ -1,4 +1,4 @@
-"""The wall clock is set by an hour, under a running engine or under one that stands."""
+"""The wall clock is set by an hour, under a running engine or under a stopped one."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ async def each_ten_minutes(
 
 
 @pytest.mark.slow
-async def test_after_a_step_forward_each_job_makes_up_what_its_policy_says(tmp_path: Path) -> None:
+async def test_each_job_catches_up_by_its_policy_after_a_step_forward(tmp_path: Path) -> None:
     async with Inside(tmp_path).open() as inside:
         jobs = {policy: await each_ten_minutes(inside, policy) for policy in CatchUpPolicy}
         once = await inside.create(run_at=NEXT)
@@ -63,7 +63,7 @@ async def test_after_a_step_back_nothing_fires_twice_and_the_next_time_is_by_the
 
 
 @pytest.mark.slow
-async def test_what_a_worker_holds_for_its_instant_waits_for_it_by_the_wall_clock(tmp_path: Path) -> None:
+async def test_early_dispatch_waits_for_its_instant_by_the_wall_clock(tmp_path: Path) -> None:
     async with Inside(tmp_path).open(scheduler_lead_ms=60_000) as inside:
         job = await inside.create(type=JobType.DELAYED, delay_sec=40)
         await until(lambda: inside.engine.worker._backlog.next_due_ms)
@@ -82,7 +82,7 @@ async def test_what_a_worker_holds_for_its_instant_waits_for_it_by_the_wall_cloc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [1, -1])
-async def test_what_runs_while_the_clock_is_set_runs_once(tmp_path: Path, hours: int) -> None:
+async def test_execution_that_runs_while_the_clock_is_set_runs_once(tmp_path: Path, hours: int) -> None:
     async with Inside(tmp_path).open() as inside:
         running = await inside.create("wait")
         await until(lambda: inside.ran)
@@ -96,7 +96,7 @@ async def test_what_runs_while_the_clock_is_set_runs_once(tmp_path: Path, hours:
         assert [ran.dispatch for ran in inside.ran] == [1]
 
 
-async def test_a_run_that_has_just_begun_is_not_handed_out_again_by_a_step_forward(tmp_path: Path) -> None:
+async def test_run_that_has_just_begun_is_not_dispatched_again_by_a_step_forward(tmp_path: Path) -> None:
     async with Inside(tmp_path).open(run=False) as inside:
         await inside.tick()
         await inside.create("wait")
@@ -113,7 +113,9 @@ async def test_a_run_that_has_just_begun_is_not_handed_out_again_by_a_step_forwa
         assert inside.query("SELECT state, dispatch FROM executions") == [(5, 1)]
 
 
-async def test_what_waits_in_a_worker_when_the_clock_is_set_goes_back_and_runs_at_once(tmp_path: Path) -> None:
+async def test_dispatch_that_waits_in_a_worker_when_the_clock_is_set_is_returned_and_runs_at_once(
+    tmp_path: Path,
+) -> None:
     async with Inside(tmp_path).open(run=False, worker_concurrency=1) as inside:
         await inside.tick()
         await inside.create("wait")
@@ -131,13 +133,13 @@ async def test_what_waits_in_a_worker_when_the_clock_is_set_goes_back_and_runs_a
 
 
 async def _has_ticked(inside: Inside) -> bool:
-    """The recorder has noted the time in the store since the clock was set."""
+    """Whether the recorder has noted the time in the store since the clock was set."""
     place = await inside.store.executions.find_checkpoint(0)
     return abs(place.tick_ms - inside.clock.now_ms()) < 600_000  # type: ignore[no-any-return]
 
 
 async def _is_decided(inside: Inside, jobs: object) -> bool:
-    """Nothing of these jobs is due any more."""
+    """Whether no occurrence of these jobs is due any more."""
     return all([(await inside.job(job)).next_fire_at > inside.clock.now for job in jobs])  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""The disk is full for a while: it is said, and nothing that was acknowledged is lost."""
+"""The disk is full for a while: errors say so, and nothing that was acknowledged is lost."""
 
 import errno
 import os
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.life import check
 from tests.scenarios.process import UNFINISHED, Server, job_body, until
+from tests.scenarios.server_run import check
 from tests.simulation.history import Answer
 
 FULL = "is full: free some space"
@@ -24,15 +24,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(folder)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    if said.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {said.stderr.strip()}")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {completed.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.slow
-async def test_a_full_disk_is_told_to_whoever_asks_and_nothing_is_lost(tmp_path: Path, small_disk: Path) -> None:
+async def test_requests_on_a_full_disk_fail_with_the_reason_and_nothing_is_lost(
+    tmp_path: Path, small_disk: Path
+) -> None:
     async with Server(tmp_path, data=small_disk / "noonday.db") as server:
         await server.up()
         running = await server.create("stay", {"until": str(tmp_path / "go")})
@@ -61,7 +63,7 @@ async def test_a_full_disk_is_told_to_whoever_asks_and_nothing_is_lost(tmp_path:
 
 
 @pytest.mark.slow
-async def test_process_that_can_neither_commit_nor_roll_back_ends_and_says_why(tmp_path: Path) -> None:
+async def test_process_that_can_neither_commit_nor_roll_back_ends_with_the_reason(tmp_path: Path) -> None:
     async with Server(tmp_path, worker_drain_sec=1, worker_cancel_grace_sec=1) as server:
         await server.up()
         await server.execution(await server.create("act"), state="SUCCEEDED")
@@ -99,7 +101,7 @@ async def test_a_stop_while_the_disk_is_full_lets_handlers_finish_and_loses_noth
 
 
 @pytest.mark.slow
-async def test_a_start_on_a_full_disk_says_so(tmp_path: Path, small_disk: Path) -> None:
+async def test_start_on_a_full_disk_fails_with_the_reason(tmp_path: Path, small_disk: Path) -> None:
     async with Server(tmp_path, data=small_disk / "noonday.db") as server:
         with filled(small_disk):
             server.start()
@@ -112,7 +114,7 @@ async def test_a_start_on_a_full_disk_says_so(tmp_path: Path, small_disk: Path) 
 
 
 @pytest.mark.slow
-async def test_a_file_that_may_not_grow_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_file_that_may_not_grow_fails_requests_with_the_reason_and_nothing_is_lost(tmp_path: Path) -> None:
     async with Server(tmp_path) as server:
         await server.up()
         largest = max(file.stat().st_size for file in tmp_path.iterdir())
@@ -130,7 +132,7 @@ async def test_a_file_that_may_not_grow_is_told_and_nothing_is_lost(tmp_path: Pa
 
 
 async def create_until_refused(server: Server) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Create jobs until one is refused. Answers those that were acknowledged, and the refusal."""
+    """Create jobs until one is refused. Returns the acknowledged ones, and the refusal."""
     acknowledged = []
     while True:
         body = job_body("act", {"ballast": os.urandom(20_000).hex()})
@@ -153,7 +155,7 @@ def is_quiet(server: Server) -> bool:
 
 @contextmanager
 def filled(folder: Path) -> Iterator[None]:
-    """Somebody else's file takes what is left of a disk."""
+    """Fill a disk with a foreign file."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -169,7 +171,7 @@ def filled(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def limited(pid: int, size: int) -> Iterator[None]:
-    """No file of a process may grow beyond a size."""
+    """Limit the size of every file of a process."""
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""A process that is told to stop."""
+"""A process that is stopped."""
 
 import signal
 from pathlib import Path
@@ -41,7 +41,7 @@ async def test_a_handler_that_runs_too_long_is_returned_and_has_lost_no_attempt(
 
 
 @pytest.mark.slow
-async def test_what_waits_for_its_time_or_for_room_is_not_lost_by_a_stop(tmp_path: Path) -> None:
+async def test_waiting_executions_are_not_lost_by_a_stop(tmp_path: Path) -> None:
     async with served(tmp_path, worker_drain_sec=1, worker_concurrency=1) as server:
         running = await server.create("stay", {"until": str(tmp_path / "go")})
         await server.started(running)
@@ -78,7 +78,7 @@ async def test_a_second_signal_ends_the_process_at_once_and_loses_nothing(tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "pool", "payload"),
-    [("mule", "processes", {"sec": 3600}), ("deaf", "p", {}), ("block", "p", {})],
+    [("mule", "processes", {"sec": 3600}), ("stubborn", "p", {}), ("block", "p", {})],
     ids=["process", "thread", "coroutine"],
 )
 async def test_a_handler_that_does_not_listen_is_interrupted_and_has_lost_no_attempt(
@@ -98,7 +98,7 @@ async def test_a_handler_that_does_not_listen_is_interrupted_and_has_lost_no_att
 async def test_a_thread_that_ignores_its_timeout_is_retried_while_it_still_runs(tmp_path: Path) -> None:
     async with served(tmp_path, worker_threads=1, worker_cancel_grace_sec=1) as server:
         policy = {"maxAttempts": 2, "backoff": "FIXED", "initialDelayMs": 0}
-        job = await server.create("deaf", {"until": str(tmp_path / "go")}, timeoutSec=1, retryPolicy=policy)
+        job = await server.create("stubborn", {"until": str(tmp_path / "go")}, timeoutSec=1, retryPolicy=policy)
         first, second = await server.started(job), await server.started(job, times=2)
 
         assert second["attempt"] == 2
@@ -110,7 +110,7 @@ async def test_a_thread_that_ignores_its_timeout_is_retried_while_it_still_runs(
 @pytest.mark.slow
 async def test_a_thread_that_will_not_end_does_not_keep_the_process(tmp_path: Path) -> None:
     async with served(tmp_path, worker_drain_sec=1, worker_cancel_grace_sec=1) as server:
-        job = await server.create("deaf", {"until": str(tmp_path / "go")})
+        job = await server.create("stubborn", {"until": str(tmp_path / "go")})
         await server.started(job)
 
         server.signal()
@@ -123,7 +123,7 @@ async def test_a_thread_that_will_not_end_does_not_keep_the_process(tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_a_process_that_is_told_to_stop_while_it_starts_stops(tmp_path: Path) -> None:
+async def test_process_that_is_stopped_while_it_starts_ends(tmp_path: Path) -> None:
     async with Server(tmp_path) as server:
         server.start()
         await until(lambda: server.data.exists())

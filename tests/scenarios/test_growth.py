@@ -15,7 +15,7 @@ from tests.scenarios.inside import Inside
 from tests.scenarios.process import until
 
 LONG = timedelta(days=402)
-"""Longer than anything is kept: what was used, for 400 days."""
+"""Longer than every retention. The longest one, that of usage, is 400 days."""
 RETENTION = {
     f"retention_{name}_days": 1
     for name in ("succeeded", "cancelled", "expired", "dead", "jobs", "decisions", "audit", "alerts")
@@ -40,7 +40,7 @@ async def test_a_file_whose_jobs_come_and_go_keeps_its_size(tmp_path: Path) -> N
 
 
 async def _put_through(inside: Inside, number: int) -> None:
-    """Some hundred jobs that succeed, die, expire, are cancelled and replaced; one that is always there."""
+    """Run some hundred jobs that succeed, die, expire, are cancelled and replaced; one job that always exists."""
     jobs = inside.engine.services.jobs
     await jobs.create(OWNER, _spec(type=JobType.CRON, schedule="0 * * * *", unique_key="always", tags=(f"t{number}",)))
     await jobs.create_ids(OWNER, [_spec() for _ in range(400)])
@@ -65,7 +65,7 @@ def _is_quiet(inside: Inside) -> bool:
 
 
 async def _keep_house(inside: Inside) -> None:
-    """Small steps, until there is nothing left to do: what happened becomes alerts, people are told, and what is old goes."""
+    """Do all housekeeping in small steps: incidents become alerts, notices are sent, and old rows are pruned."""
     for name in ("incidents", "notifier", "housekeeper"):
         service = inside.engine.loops[name].service
         for _ in range(50):

@@ -1,4 +1,4 @@
-"""A real process on a real file, killed with -9 at points of chance, and read by the checker of the simulation."""
+"""A real process on a real file, killed with -9 at random points, and checked by the checker of the simulation."""
 
 import os
 from contextlib import closing
@@ -10,8 +10,8 @@ import pytest
 
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, connect
 from noonday.drivers.sqlite.store import prepare
-from tests.scenarios.life import Life, effects_of
 from tests.scenarios.process import served, until
+from tests.scenarios.server_run import ServerRun, effects_of
 from tests.simulation.checker import check_end
 from tests.simulation.history import History
 
@@ -20,13 +20,13 @@ KILLS = int(os.environ.get("NOONDAY_KILLS") or 25)
 
 
 @pytest.mark.slow
-async def test_no_promise_is_broken_by_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    life = Life(tmp_path, SEED)
+async def test_no_promise_is_broken_by_a_process_that_is_killed_repeatedly(tmp_path: Path) -> None:
+    run = ServerRun(tmp_path, SEED)
 
-    problems = await life.live(KILLS)
+    problems = await run.play(KILLS)
 
     assert not problems, f"to ask and kill like this again: NOONDAY_KILL_SEED={SEED}; kept in {tmp_path}\n{problems}"
-    assert len(life.server.lines("start")) > KILLS
+    assert len(run.server.lines("start")) > KILLS
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ async def test_a_handler_in_a_process_does_not_outlive_its_killed_parent(tmp_pat
     )
 
 
-def test_the_checker_sees_in_a_log_what_must_not_be() -> None:
+def test_checker_reports_broken_promises_of_a_log() -> None:
     twice = [_start(dispatch=1, at_ms=10), _end(dispatch=1, at_ms=11), _start(dispatch=1, at_ms=12)]
     early = [_start(dispatch=1, at_ms=9)]
     together = [_start(dispatch=1, at_ms=10), _start(dispatch=2, at_ms=20), _end(dispatch=1, at_ms=30)]

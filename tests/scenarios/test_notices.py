@@ -1,4 +1,4 @@
-"""From a call that fails to the mail that says so: the whole engine on a file, a real receiver, a real mail server."""
+"""From a failing call to its mail: the whole engine on a file, a real receiver, a real mail server."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -34,7 +34,7 @@ EVERYTHING = tuple(AlertKind)
 
 
 class Receiving:
-    """Answers with a status, which a test may change, and keeps what it was asked."""
+    """A receiver that answers with a status, which a test may change, and keeps its requests."""
 
     def __init__(self) -> None:
         self.status = 500
@@ -75,7 +75,7 @@ async def tell(embedded: Embedded, to: Recipient, digest_seconds: int) -> None:
 
 
 async def digest_is_due(embedded: Embedded, is_complete: Callable[[Sequence[AlertView]], bool]) -> None:
-    """Wait until the alerts are all that the digest shall have, and let the digest's hour pass."""
+    """Wait until all alerts of the digest exist, and let the window of the digest pass."""
 
     async def all_seen() -> bool:
         page = await embedded.engine.alerts.list_alerts(OWNER, limit=1_000)

@@ -1,4 +1,4 @@
-"""One file has one process."""
+"""Only one process uses a file."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.scenarios.process import Server, served
 
 
 @pytest.mark.slow
-async def test_a_second_process_on_the_file_says_who_has_it_and_leaves_the_first_alone(tmp_path: Path) -> None:
+async def test_second_process_on_the_file_names_the_first_and_leaves_it_alone(tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     async with served(tmp_path) as first, Server(tmp_path / "second", data=first.data) as second:
         running = await first.create("stay", {"until": str(tmp_path / "go")})

@@ -1,4 +1,4 @@
-"""New time-zone data is out: schedules that were planned with the old are planned again."""
+"""Schedules that were planned with old time-zone data are planned again with new data."""
 
 import sqlite3
 from contextlib import closing
@@ -58,7 +58,7 @@ def _version(inside: Inside) -> str | None:
 
 
 def _plan_as_if_with(inside: Inside, version: str, late: timedelta) -> None:
-    """What an engine with other zone data would have left: cron jobs that wait for another instant."""
+    """Plan cron jobs for another instant, as an engine with other zone data would have."""
     late_ms = late // timedelta(milliseconds=1)
     with closing(sqlite3.connect(inside.data)) as conn:
         conn.execute("UPDATE meta SET value = ? WHERE key = 'zone_data'", (version,))

@@ -1,6 +1,6 @@
-"""An application that writes down what its handlers do, for processes that are killed: a line in a file survives them.
+"""An application whose handlers write a line for each event, for processes that are killed: a line in a file survives them.
 
-The file is named by VICTIM_LOG. Each line is one JSON object, appended in a single write.
+VICTIM_LOG names the file. Each line is one JSON object, appended in a single write.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _log = os.open(os.environ["VICTIM_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT,
 
 @app.handler("act", pool="p")
 async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
-    """Does what its payload says, on the handlers' loop."""
+    """Do what the payload says, on the handlers' loop."""
     _begin(ctx, payload)
     try:
         for step in range(ctx.progress.get("step", 0), round(payload.get("sec", 0) * 10)):
@@ -37,7 +37,7 @@ async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
 
 @app.handler("plod", pool="p")
 def plod(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
-    """Does what its payload says, in a thread."""
+    """Do what the payload says, in a thread."""
     _begin(ctx, payload)
     try:
         until = time.monotonic() + payload.get("sec", 0)
@@ -50,8 +50,10 @@ def plod(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
 
 @app.handler("haul", pool="p", process=True)
 def haul(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
-    """Does what its payload says, in a process of its own. One that is killed writes no end: it was there until it was last seen
-    alive."""
+    """Do what the payload says, in a separate process.
+
+    A killed process writes no end: its last sign of life counts as its end.
+    """
     _begin(ctx, payload)
     try:
         until = time.monotonic() + payload.get("sec", 0)
@@ -65,7 +67,7 @@ def haul(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
 
 @app.handler("mule", pool="processes", process=True)
 def mule(ctx: Context, payload: dict[str, Any]) -> None:
-    """Says every few milliseconds that it is still there, in a process of its own."""
+    """Write a sign of life every few milliseconds, in a separate process."""
     _begin(ctx, payload)
     until = time.monotonic() + payload["sec"]
     while time.monotonic() < until:
@@ -76,7 +78,7 @@ def mule(ctx: Context, payload: dict[str, Any]) -> None:
 
 @app.handler("block", pool="p")
 async def block(ctx: Context, payload: dict[str, Any]) -> None:
-    """What a coroutine must not do: keeps its loop until a file appears."""
+    """Block the loop until a file appears, as no coroutine should."""
     _begin(ctx, payload)
     while _waits(payload):
         time.sleep(0.01)  # noqa: ASYNC251
@@ -85,7 +87,7 @@ async def block(ctx: Context, payload: dict[str, Any]) -> None:
 
 @app.handler("stay", pool="p")
 async def stay(ctx: Context, payload: dict[str, Any]) -> str:
-    """Waits until a file appears, and does not mind being told to end later."""
+    """Wait until a file appears, or until the run is cancelled."""
     _begin(ctx, payload)
     try:
         while _waits(payload):
@@ -95,9 +97,9 @@ async def stay(ctx: Context, payload: dict[str, Any]) -> str:
     return "stayed"
 
 
-@app.handler("deaf", pool="p")
-def deaf(ctx: Context, payload: dict[str, Any]) -> str:
-    """Waits in a thread until a file appears, whatever it is told."""
+@app.handler("stubborn", pool="p")
+def stubborn(ctx: Context, payload: dict[str, Any]) -> str:
+    """Wait in a thread until a file appears, and ignore a cancellation."""
     _begin(ctx, payload)
     while _waits(payload):
         time.sleep(0.01)
@@ -107,7 +109,7 @@ def deaf(ctx: Context, payload: dict[str, Any]) -> str:
 
 @app.handler("lose-store", pool="p")
 async def lose_the_store(ctx: Context) -> None:
-    """From now on the writer of this process can neither commit nor roll back. Only the first time."""
+    """Break the writer of this process, so that it can neither commit nor roll back. Only the first time."""
     if ctx._dispatch.number > 1:
         return
     gc.unfreeze()
@@ -143,7 +145,7 @@ def _conclude(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begin(ctx: Context, payload: dict[str, Any]) -> None:
-    # A process of its own is not told when the check was made: the claim came before it.
+    # A separate process does not receive the time of the check: the claim came before it.
     checked_ms = ctx._checked_ms or ctx._token.claimed_ms
     due_ms, token = ctx._dispatch.due_ms, ctx.token
     payload = {name: value for name, value in payload.items() if name != "ballast"}

@@ -1,4 +1,4 @@
-"""How much tenants may take in a claim."""
+"""The number of entries that tenants may take in a claim."""
 
 from collections.abc import AsyncIterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Of what is held only so much is tried again as could go."""
+"""Only so many blocked entries are tried again as could be dispatched."""
 
 import msgspec
 
@@ -11,11 +11,11 @@ from noonday.scheduler.blocked_entries import FIRST_RETRY_SEC, LONGEST_RETRY_SEC
 from tests.support.factories import NOW_MS, TENANT, entry
 
 KEY: SlotKey = (TENANT, of_key("k"))
-LINE: SlotKey = (TENANT, of_ordering_key("k"))
+ORDERED: SlotKey = (TENANT, of_ordering_key("k"))
 ALL = range(PARTITIONS)
 
 
-def held(*entries: Entry, slot: SlotKey = KEY, limit: int = 1) -> list[Blocked]:
+def block(*entries: Entry, slot: SlotKey = KEY, limit: int = 1) -> list[Blocked]:
     return [Blocked(each, "full", slot, limit) for each in entries]
 
 
@@ -24,102 +24,102 @@ def entries(count: int) -> list[Entry]:
 
 
 def test_nothing_is_tried_again_at_once() -> None:
-    holding = BlockedEntries(EntryBudget())
-    holding.add(held(*entries(3)), 0)
-    assert holding.take(ALL, FIRST_RETRY_SEC / 2) == []
-    assert len(holding.take(ALL, FIRST_RETRY_SEC)) == 3
-    assert len(holding) == 0
+    blocked = BlockedEntries(EntryBudget())
+    blocked.add(block(*entries(3)), 0)
+    assert blocked.take(ALL, FIRST_RETRY_SEC / 2) == []
+    assert len(blocked.take(ALL, FIRST_RETRY_SEC)) == 3
+    assert len(blocked) == 0
 
 
 def test_the_first_are_tried_again_and_the_rest_stay() -> None:
-    holding, waiting = BlockedEntries(EntryBudget()), entries(1_000)
-    holding.add(held(*reversed(waiting), limit=3), 0)
-    assert holding.take(ALL, FIRST_RETRY_SEC) == waiting[: 6 + SPARE]
-    assert waiting[0] not in holding
-    assert all(each in holding for each in waiting[6 + SPARE :])
+    blocked, waiting = BlockedEntries(EntryBudget()), entries(1_000)
+    blocked.add(block(*reversed(waiting), limit=3), 0)
+    assert blocked.take(ALL, FIRST_RETRY_SEC) == waiting[: 6 + SPARE]
+    assert waiting[0] not in blocked
+    assert all(each in blocked for each in waiting[6 + SPARE :])
 
 
-def test_one_that_is_held_twice_is_tried_once() -> None:
-    holding, (one,) = BlockedEntries(EntryBudget()), entries(1)
-    holding.add(held(one, one), 0)
-    assert holding.take(ALL, FIRST_RETRY_SEC) == [one]
+def test_entry_that_is_blocked_twice_is_tried_once() -> None:
+    blocked, (one,) = BlockedEntries(EntryBudget()), entries(1)
+    blocked.add(block(one, one), 0)
+    assert blocked.take(ALL, FIRST_RETRY_SEC) == [one]
 
 
-def test_what_was_freed_is_tried_at_once_and_nothing_else() -> None:
-    holding = BlockedEntries(EntryBudget())
+def test_entries_of_a_freed_slot_are_tried_at_once_alone() -> None:
+    blocked = BlockedEntries(EntryBudget())
     theirs, ours = entries(2), entries(2)
-    holding.add(held(*theirs), 0)
-    holding.add(held(*ours, slot=LINE), 0)
-    holding.release([LINE[1]])
-    assert holding.take(ALL, 0) == ours
-    holding.release()
-    assert holding.take(ALL, 0) == theirs
+    blocked.add(block(*theirs), 0)
+    blocked.add(block(*ours, slot=ORDERED), 0)
+    blocked.release([ORDERED[1]])
+    assert blocked.take(ALL, 0) == ours
+    blocked.release()
+    assert blocked.take(ALL, 0) == theirs
 
 
-def test_if_nothing_comes_back_twice_as_many_are_next() -> None:
-    """Those that were tried were stale, or wait in the index for something else."""
-    holding, waiting = BlockedEntries(EntryBudget()), entries(1_000)
-    holding.add(held(*waiting), 0)
-    sizes = [len(holding.take(ALL, at * FIRST_RETRY_SEC)) for at in range(1, 5)]
+def test_number_of_tried_entries_doubles_if_none_stays_blocked() -> None:
+    """The entries that were tried were stale, or wait in the index for another reason."""
+    blocked, waiting = BlockedEntries(EntryBudget()), entries(1_000)
+    blocked.add(block(*waiting), 0)
+    sizes = [len(blocked.take(ALL, at * FIRST_RETRY_SEC)) for at in range(1, 5)]
     assert sizes == [4, 8, 16, 32]
 
 
-def test_what_comes_back_each_time_is_tried_less_often() -> None:
-    holding, waiting = BlockedEntries(EntryBudget()), entries(100)
-    holding.add(held(*waiting), 0)
+def test_entries_that_stay_blocked_are_tried_less_often() -> None:
+    blocked, waiting = BlockedEntries(EntryBudget()), entries(100)
+    blocked.add(block(*waiting), 0)
     times = []
     for tick in range(100):
-        if taken := holding.take(ALL, tick / 10):
+        if taken := blocked.take(ALL, tick / 10):
             assert taken == waiting[:4]
             times.append(tick / 10)
-            holding.add(held(*taken), tick / 10)
+            blocked.add(block(*taken), tick / 10)
     assert times == [FIRST_RETRY_SEC, 1.0, 2.0, 4.0, 6.0, 8.0]
     assert times[-1] - times[-2] == LONGEST_RETRY_SEC
 
 
-def test_if_one_of_them_went_the_rest_are_tried_soon_again() -> None:
-    holding, waiting = BlockedEntries(EntryBudget()), entries(100)
-    holding.add(held(*waiting), 0)
+def test_other_entries_are_tried_soon_after_one_went() -> None:
+    blocked, waiting = BlockedEntries(EntryBudget()), entries(100)
+    blocked.add(block(*waiting), 0)
     now = FIRST_RETRY_SEC
     for n in range(10):
-        taken = holding.take(ALL, now)
+        taken = blocked.take(ALL, now)
         assert taken == waiting[n : n + 4]
-        holding.add(held(*taken[1:]), now)
+        blocked.add(block(*taken[1:]), now)
         now += FIRST_RETRY_SEC
 
 
-def test_what_is_not_ours_any_more_does_not_stand_in_the_way() -> None:
-    holding, waiting = BlockedEntries(EntryBudget()), entries(50)
-    holding.add(held(*waiting), 0)
+def test_entries_of_lost_partitions_are_dropped() -> None:
+    blocked, waiting = BlockedEntries(EntryBudget()), entries(50)
+    blocked.add(block(*waiting), 0)
     ours = waiting[-1].partition
-    assert holding.take({ours}, FIRST_RETRY_SEC) == [each for each in waiting if each.partition == ours][:4]
-    assert waiting[0] not in holding
+    assert blocked.take({ours}, FIRST_RETRY_SEC) == [each for each in waiting if each.partition == ours][:4]
+    assert waiting[0] not in blocked
 
 
 def test_two_entries_of_one_key_may_differ_in_anything() -> None:
-    holding, (one,) = BlockedEntries(EntryBudget()), entries(1)
+    blocked, (one,) = BlockedEntries(EntryBudget()), entries(1)
     moved = msgspec.structs.replace(one, pool="another")
-    holding.add(held(one, moved), 0)
-    assert holding.take(ALL, FIRST_RETRY_SEC) == [one, moved]
+    blocked.add(block(one, moved), 0)
+    assert blocked.take(ALL, FIRST_RETRY_SEC) == [one, moved]
 
 
-def test_in_a_line_what_exists_already_goes_before_fires() -> None:
-    holding, fires = BlockedEntries(EntryBudget()), entries(50)
+def test_retries_of_an_ordering_key_go_before_its_fires() -> None:
+    blocked, fires = BlockedEntries(EntryBudget()), entries(50)
     again = entry(due_ms=NOW_MS + 1_000, kind=Kind.DISPATCH)
-    holding.add(held(*fires, again, slot=LINE), 0)
-    assert holding.take(ALL, FIRST_RETRY_SEC) == [again, *fires[:3]]
+    blocked.add(block(*fires, again, slot=ORDERED), 0)
+    assert blocked.take(ALL, FIRST_RETRY_SEC) == [again, *fires[:3]]
     plain = BlockedEntries(EntryBudget())
-    plain.add(held(*fires, again), 0)
+    plain.add(block(*fires, again), 0)
     assert plain.take(ALL, FIRST_RETRY_SEC) == fires[:4]
 
 
 def test_blocked_entries_keep_to_their_budget_and_to_the_earliest() -> None:
     budget = EntryBudget(200)
-    holding, many, few = BlockedEntries(budget), entries(5_000), entries(10)
-    holding.add(held(*few, slot=LINE), 0)
+    blocked, many, few = BlockedEntries(budget), entries(5_000), entries(10)
+    blocked.add(block(*few, slot=ORDERED), 0)
     for start in range(0, len(many), 50):
-        holding.add(held(*reversed(many[start : start + 50])), 0)
-        assert len(holding) == budget.blocked <= budget.for_blocked
-    assert all(each in holding for each in [*few, *many[:60]])
-    assert many[0] in holding.take(ALL, FIRST_RETRY_SEC)
-    assert budget.blocked == len(holding)
+        blocked.add(block(*reversed(many[start : start + 50])), 0)
+        assert len(blocked) == budget.blocked <= budget.for_blocked
+    assert all(each in blocked for each in [*few, *many[:60]])
+    assert many[0] in blocked.take(ALL, FIRST_RETRY_SEC)
+    assert budget.blocked == len(blocked)

@@ -32,7 +32,7 @@ from tests.support.factories import HANDLER, POOL, WORKER, audit, every, job, re
 
 
 class GatedFiring:
-    """A store whose fires wait until the test lets them pass, or fail."""
+    """A store whose fires wait until the test releases them, or fail."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._firing = store.firing
@@ -81,7 +81,7 @@ class Scheduler:
         return await self.role.loops[name].service.run_once(self.clock.now_ms())
 
     async def claim(self) -> int:
-        """Claim a batch, and let it come as far as the store."""
+        """Claim a batch, and let it reach the store."""
         claimed = await self.turn("dispatcher")
         await self.settle_down()
         return claimed
@@ -98,7 +98,7 @@ class Scheduler:
         await self.turn("tenants")
 
     async def place_again(self) -> None:
-        """Place whatever is on the timeline, as a hint that comes late does."""
+        """Add all entries of the timeline, as a late hint does."""
         await self.drivers.index.add(await self.crank.timeline())
 
     async def in_hand(self) -> list[str]:
@@ -136,7 +136,7 @@ async def scheduler() -> AsyncIterator[Scheduler]:
     await store.close()
 
 
-async def test_entry_placed_again_while_in_flight_leaves_no_count_behind(scheduler: Scheduler) -> None:
+async def test_entry_added_again_while_in_flight_leaves_no_count_behind(scheduler: Scheduler) -> None:
     await scheduler.cap("elsewhere", 1)
     await scheduler.add_jobs(3)
     await scheduler.place_again()
@@ -157,7 +157,7 @@ async def test_entry_placed_again_while_in_flight_leaves_no_count_behind(schedul
     assert await scheduler.run_all() == 10
 
 
-async def test_hydrator_places_nothing_that_is_in_flight(scheduler: Scheduler) -> None:
+async def test_hydrator_adds_no_entry_that_is_in_flight(scheduler: Scheduler) -> None:
     await scheduler.add_jobs(3)
     await scheduler.turn("hydrator")
     assert await scheduler.claim() == 3
@@ -167,7 +167,7 @@ async def test_hydrator_places_nothing_that_is_in_flight(scheduler: Scheduler) -
 
 
 async def test_refused_entry_waits_for_the_batch_that_has_it(scheduler: Scheduler) -> None:
-    """Not a busy loop: what another batch in flight names is not hinted again."""
+    """Not a busy loop: an entry that another batch in flight names is not hinted again."""
     await scheduler.add_jobs(1)
     await scheduler.place_again()
     await scheduler.claim()
@@ -180,7 +180,7 @@ async def test_refused_entry_waits_for_the_batch_that_has_it(scheduler: Schedule
     first.set_result(None)
 
 
-async def test_long_flight_is_a_reason_not_to_be_ready(scheduler: Scheduler) -> None:
+async def test_batch_in_flight_for_too_long_is_a_reason_not_to_be_ready(scheduler: Scheduler) -> None:
     await scheduler.add_jobs(1)
     await scheduler.place_again()
     await scheduler.claim()
@@ -193,7 +193,7 @@ async def test_long_flight_is_a_reason_not_to_be_ready(scheduler: Scheduler) -> 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_overlapping_batches_leak_nothing_whatever_happens(scheduler: Scheduler, seed: int) -> None:
-    """Three batches overlap, entries are placed again, fires fail in any order; then the pool gets a cap and all jobs run."""
+    """Three batches overlap, entries are added again, fires fail in any order; then the pool gets a cap and all jobs run."""
     random, added = Random(seed), 0
     await scheduler.cap("elsewhere", 1)
     flights, claiming = 0, None

@@ -1,4 +1,4 @@
-"""Walking the timeline ahead of time, whatever the clock does."""
+"""Walks of the timeline ahead of time, under any clock error."""
 
 from collections.abc import AsyncIterator
 
@@ -20,7 +20,7 @@ async def store() -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-async def test_job_stored_after_the_clock_was_a_day_ahead_is_placed_before_its_time(store: SqliteStore) -> None:
+async def test_job_stored_after_the_clock_was_a_day_ahead_is_indexed_before_its_time(store: SqliteStore) -> None:
     crank, index = Crank(store), MemoryHotIndex(0)
     hydrator = Hydrator(store.firing, index, lambda: range(PARTITIONS), 10 * MINUTE, lambda entry: False)
     far, near = job(anchor_ms=NOW_MS + DAY), job(anchor_ms=NOW_MS + HOUR)

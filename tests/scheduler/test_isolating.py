@@ -1,4 +1,4 @@
-"""What cannot be fired keeps nobody else from being fired, and only bad data is given up."""
+"""An entry that cannot be fired delays no other, and only bad data is given up."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.factories import MINUTE, NOW_MS, every, failure, job, report,
 
 
 class FailingFiring:
-    """A store that raises what the test says about some entries, before it does anything."""
+    """A store that raises configured errors about some entries, before it does anything."""
 
     def __init__(self, store: Store) -> None:
         self._firing = store.firing
@@ -55,7 +55,7 @@ class Bench:
         return await self.firer.fire(self.crank.owner, await self.crank.due() if entries is None else entries)
 
     def fail(self, error: Exception, *jobs: Job, also_decisions: bool = True) -> None:
-        """The store raises this for these jobs (without any: for all)."""
+        """Let the store raise this for these jobs (without any: for all)."""
 
         def error_of(request: FireRequest) -> Exception | None:
             is_decision = request.plan is not None and not request.plan.fires
@@ -125,7 +125,7 @@ async def test_deferred_entry_is_tried_again_later_each_time_and_fires_when_it_c
 
 
 @pytest.mark.parametrize("error", PASSING, ids=repr)
-async def test_store_that_fails_everything_is_asked_a_few_times_and_nobody_is_blamed(
+async def test_store_that_fails_every_batch_is_tried_a_few_times_and_no_entry_is_blamed(
     bench: Bench, error: Exception
 ) -> None:
     await bench.crank.add(*[job() for _ in range(500)])

@@ -43,7 +43,7 @@ async def add(store: SqliteStore, name: str, at_ms: int = NOW_MS) -> None:
     await store.endpoints.add_secret(secret, at_ms + 60_000, None)
 
 
-async def test_whoever_calls_somebody_is_given_what_to_sign_with(store: SqliteStore) -> None:
+async def test_dispatch_with_an_endpoint_has_its_secrets(store: SqliteStore) -> None:
     await add(store, "x")
     taken = await Published(store).of(dispatch("a", endpoint=THERE), dispatch("b"))
     assert {each.execution_id: each.secrets for each in taken} == {"a": (b"x",), "b": ()}
@@ -59,12 +59,12 @@ async def test_a_new_secret_is_given_within_seconds(store: SqliteStore) -> None:
     assert taken.secrets == (b"y", b"x")
 
 
-async def test_whoever_has_no_secret_is_given_none(store: SqliteStore) -> None:
+async def test_dispatch_without_a_secret_has_none(store: SqliteStore) -> None:
     (taken,) = await Published(store).of(dispatch(endpoint=THERE))
     assert taken.secrets == ()
 
 
-async def test_limits_travel_with_calls_to_whom_they_are_of(store: SqliteStore) -> None:
+async def test_dispatch_has_the_limits_of_its_endpoint(store: SqliteStore) -> None:
     await store.endpoints.put((TENANT, THERE), EndpointSettings(rate_per_sec=2.5, burst=3), NOW_MS, audit())
     published = Published(store)
     taken = await published.of(dispatch("a", endpoint=THERE), dispatch("b", endpoint="https://b.example:443"))
@@ -84,7 +84,7 @@ class NarrowBus(MemoryBus):
         return [Oversized(each, len(each.payload or b""), 10) for each in large]
 
 
-async def test_a_dispatch_larger_than_a_message_ends_with_a_report_that_says_so(store: SqliteStore) -> None:
+async def test_dispatch_larger_than_a_message_ends_with_a_report_of_the_reason(store: SqliteStore) -> None:
     clock = ManualClock()
     bus = NarrowBus(clock)
     await bus.join(WORKER, {POOL: 100})
@@ -99,7 +99,7 @@ async def test_a_dispatch_larger_than_a_message_ends_with_a_report_that_says_so(
     assert "dispatch has 11 bytes (payload 11, progress 0), maximum 10" in told.failure.message
 
 
-async def test_that_report_makes_the_execution_a_dead_letter(store: SqliteStore) -> None:
+async def test_report_of_an_oversized_dispatch_makes_a_dead_letter(store: SqliteStore) -> None:
     crank = Crank(store)  # type: ignore[arg-type]
     await crank.own()
     one = job()

@@ -35,7 +35,7 @@ async def test_processes_with_different_data_do_not_undo_each_other(store: Sqlit
     assert looks == [0] * 10
 
 
-async def test_what_older_data_planned_is_planned_again_with_the_newest(store: SqliteStore) -> None:
+async def test_jobs_planned_with_older_zone_data_are_planned_again_with_the_newest(store: SqliteStore) -> None:
     clock, crank = ManualClock(), Crank(store)
     one = job(spec(type=JobType.CRON, schedule="0 9 * * *", timezone="Europe/Oslo"))
     await crank.add(one)

@@ -23,7 +23,7 @@ HOUR = 3_600_000
 
 
 class Everything:
-    """Owns all partitions and may adopt the batches of those who are gone."""
+    """Owns all partitions, and may adopt the batches of instances that are gone."""
 
     partitions = range(PARTITIONS)
 
@@ -32,7 +32,7 @@ class Everything:
 
 
 class Choosy(MemoryBus):
-    """Takes nothing of some executions, for a reason that may pass."""
+    """Refuses some executions, for a temporary reason."""
 
     def __init__(self, clock: ManualClock, refuses: set[str]) -> None:
         super().__init__(clock)
@@ -64,7 +64,7 @@ def sweeper_on(store: SqliteStore, bus: MemoryBus, clock: ManualClock) -> Sweepe
 
 
 async def fire_alone(crank: Crank, number: int, instance: str = "gone") -> Dispatch:
-    """One execution in a batch of its own, by an instance of that name."""
+    """Fire one execution in a batch of its own, as an instance of that name."""
     await crank.own(InstanceId(instance))
     await crank.add(job(id=f"00000000-0000-7000-8000-{number:012x}"))
     return await crank.fire_one()
@@ -126,7 +126,7 @@ async def test_a_duty_that_fails_keeps_no_other_from_its_turn(store: SqliteStore
 
 
 class Casting:
-    """A store that has nothing but ticks, and notes when orphans are looked for."""
+    """A store with ticks alone, which notes calls of orphan recovery."""
 
     def __init__(self) -> None:
         self.tick_ms = NOW_MS

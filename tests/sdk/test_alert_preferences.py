@@ -1,4 +1,4 @@
-"""`client.alert_preferences`, against a server that answers what it was told to."""
+"""`client.alert_preferences`, against a server with prepared answers."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ async def client(wire: Wire) -> AsyncIterator[Client]:
         yield opened
 
 
-async def test_a_preference_is_put_as_it_was_said(client: Client, wire: Wire) -> None:
+async def test_preference_is_put_with_the_given_fields(client: Client, wire: Wire) -> None:
     wire.will(VIEW, VIEW)
     assert await client.alert_preferences.put("ops", PreferenceSpec(MAIL, digest_seconds=0)) == VIEW
     await client.alert_preferences.put("ops", channel={"type": "EMAIL", "address": "ops@example.com"}, kinds=["SLOW"])

@@ -1,4 +1,4 @@
-"""`client.alerts`, against a server that answers what it was told to."""
+"""`client.alerts`, against a server with prepared answers."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ async def client(wire: Wire) -> AsyncIterator[Client]:
         yield opened
 
 
-async def test_alerts_are_listed_by_what_is_asked_for(client: Client, wire: Wire) -> None:
+async def test_alerts_are_listed_by_filter(client: Client, wire: Wire) -> None:
     wire.will(LIST, LIST)
     assert await client.alerts.list() == LIST
     await client.alerts.list(unread=True, kind=AlertKind.FAILED, task_id="t", cursor="a", limit=5)

@@ -58,9 +58,9 @@ from noonday.sdk.transport import RETRY_WAITS_SEC
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 SPEC = JobSpec(type=JobType.ONE_TIME, target=Target("mail", "send"))
 BREAK = object()
-"""An answer that is a broken connection."""
+"""An answer that breaks the connection."""
 SILENCE = object()
-"""An answer that does not come."""
+"""An answer that never comes."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Asked:
 
 @dataclass
 class Wire:
-    """A server that answers what it was told to, in order, and keeps what it was asked."""
+    """A server that gives prepared answers, in order, and keeps its requests."""
 
     url: str = ""
     answers: deque[Any] = field(default_factory=deque)
@@ -196,7 +196,7 @@ def problem(status, code, detail="no", **more):
     return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/problem+json")
 
 
-async def test_a_job_is_created_as_it_was_said(client, wire):
+async def test_job_is_created_with_the_given_spec(client, wire):
     made = job(name="x", overlap=Overlap.SKIP)
     wire.will(made)
 
@@ -222,7 +222,7 @@ async def test_a_job_can_be_created_from_fields(client, wire):
     }
 
 
-async def test_a_job_is_said_whole_or_in_fields_but_not_both(client):
+async def test_job_is_given_as_a_spec_or_in_fields_but_not_both(client):
     with pytest.raises(InvalidInput, match="either a whole JobSpec or its fields"):
         await client.create(SPEC, name="x")
 
@@ -268,14 +268,14 @@ async def test_a_retry_waits_for_the_first_try_that_is_still_in_progress(client,
     assert (await client.create(SPEC)).name == "done"
 
 
-async def test_what_stays_in_progress_is_told_in_the_end(client, wire):
+async def test_request_that_stays_in_progress_raises_in_the_end(client, wire):
     wire.will(*[problem(409, "idempotency-in-progress") for _ in range(len(RETRY_WAITS_SEC) + 1)])
 
     with pytest.raises(IdempotencyInProgress):
         await client.create(SPEC)
 
 
-async def test_nobody_at_the_url_is_said_with_what_to_start(wire):
+async def test_unreachable_server_is_an_error_with_the_start_command(wire):
     async with listening(Wire()) as gone:
         url = gone.url
 
@@ -358,7 +358,7 @@ async def test_a_problem_of_an_unknown_kind_keeps_its_code(client, wire):
     ],
     ids=["proxy", "redirect", "text", "other-json"],
 )
-async def test_what_does_not_speak_as_a_server_does_is_told_apart(wire, answer):
+async def test_answer_of_another_kind_of_server_raises_unexpected_answer(wire, answer):
     # A response can be sent once, and the parameters outlive a test.
     wire.will(web.Response(status=answer.status, body=answer.body, headers=answer.headers))
 
@@ -377,7 +377,7 @@ async def test_a_client_without_a_token_sends_none(wire):
     assert wire.asked[0].path == "/healthz"
 
 
-async def test_a_closed_client_says_so(wire):
+async def test_closed_client_raises(wire):
     async with Client(wire.url) as client:
         pass
 
@@ -420,7 +420,7 @@ async def test_more_than_a_batch_goes_in_several(client, wire):
     assert len({asked.headers["Idempotency-Key"] for asked in wire.asked}) == 2
 
 
-async def test_a_batch_is_kept_below_what_a_request_may_weigh(client, wire, monkeypatch):
+async def test_batches_are_kept_below_the_request_size(client, wire, monkeypatch):
     monkeypatch.setattr(jobs_module, "BATCH_BYTES", 200)
     heavy = msgspec.structs.replace(SPEC, payload="x" * 80)
     wire.will(*[{"jobs": [job()]}] * 3)
@@ -435,7 +435,7 @@ async def test_no_jobs_ask_nothing(client, wire):
     assert not wire.asked
 
 
-async def test_a_later_batch_that_fails_tells_what_was_stored_before(client, wire, monkeypatch):
+async def test_failure_of_a_later_batch_has_the_jobs_stored_before(client, wire, monkeypatch):
     monkeypatch.setattr(jobs_module, "BATCH_JOBS", 1)
     wire.will({"jobs": [job(name="first")]}, problem(403, "forbidden"))
 
@@ -445,7 +445,7 @@ async def test_a_later_batch_that_fails_tells_what_was_stored_before(client, wir
     assert [made.name for made in caught.value.context["answered"]] == ["first"]
 
 
-async def test_an_atomic_batch_says_so_and_is_one(client, wire):
+async def test_atomic_batch_is_one_request_with_its_flag(client, wire):
     wire.will({"jobs": [job()]})
 
     await client.create_many([SPEC], atomic=True)
@@ -655,7 +655,7 @@ async def test_a_job_that_ended_without_an_execution_has_no_result(client, wire)
 
 
 @pytest.mark.parametrize("state", ["DEAD", "CANCELLED", "EXPIRED"])
-async def test_an_execution_that_did_not_succeed_raises_what_happened(client, wire, state):
+async def test_execution_that_did_not_succeed_raises_its_failure(client, wire, state):
     wire.will(execution(state, attempt=5, error=Failure("ValueError", "boom")))
 
     with pytest.raises(ExecutionFailed, match=f"is {state} after attempt 5: ValueError: boom") as caught:
@@ -721,7 +721,7 @@ def test_the_synchronous_client_is_shared_by_threads():
     assert names == {str(number) for number in range(64)}
 
 
-def test_whoever_waits_when_the_synchronous_client_is_closed_is_told():
+def test_closing_the_synchronous_client_ends_waiting_calls():
     with served_from_a_thread() as wire, ThreadPoolExecutor(1) as threads:
         client = SyncClient(wire.url)
         wire.will(SILENCE)

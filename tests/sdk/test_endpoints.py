@@ -1,4 +1,4 @@
-"""`client.endpoints`, against a server that answers what it was told to."""
+"""`client.endpoints`, against a server with prepared answers."""
 
 import inspect
 
@@ -30,14 +30,14 @@ async def client(wire):
         yield opened
 
 
-@pytest.mark.parametrize("said", ["https://api.example.com", "https://API.example.com/a/path?b", THERE, ID])
-async def test_an_endpoint_is_said_as_a_url_or_as_its_id(client, wire, said):
+@pytest.mark.parametrize("named", ["https://api.example.com", "https://API.example.com/a/path?b", THERE, ID])
+async def test_endpoint_is_named_by_a_url_or_by_its_id(client, wire, named):
     wire.will(VIEW)
-    assert await client.endpoints.get(said) == VIEW
+    assert await client.endpoints.get(named) == VIEW
     assert wire.asked[0].path == f"/v1/webhook-endpoints/{ID}"
 
 
-async def test_settings_are_said_whole_or_in_fields(client, wire):
+async def test_settings_are_given_whole_or_in_fields(client, wire):
     wire.will(VIEW, VIEW)
     await client.endpoints.set(THERE, EndpointSettings(max_concurrency=5))
     await client.endpoints.set(THERE, rate_per_sec=10, burst=20, idempotency_key="k")
@@ -68,7 +68,7 @@ async def test_endpoints_are_listed_in_pages(client, wire):
     assert wire.asked[0].query == {"cursor": "ep_x", "limit": "1"}
 
 
-def test_whoever_waits_has_the_same_methods():
+def test_synchronous_client_has_the_same_methods():
     with served_from_a_thread() as wire, SyncClient(wire.url) as client:
         wire.will(VIEW)
         assert client.endpoints.get(THERE) == VIEW

@@ -11,7 +11,7 @@ APP = "from noonday.sdk.registry import Registry\n"
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Writes modules into the current directory, and forgets that they were imported."""
+    """Write modules into the current directory, and remove them from the import cache."""
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -49,9 +49,9 @@ def test_the_only_app_of_a_module_needs_no_name(write):
 
 
 def test_several_apps_need_a_name(write):
-    write("twins.py", APP + "a, b = Registry(), Registry()\n")
+    write("several.py", APP + "a, b = Registry(), Registry()\n")
 
-    assert "choose one of twins:a, twins:b" in str(refusal("twins"))
+    assert "choose one of several:a, several:b" in str(refusal("several"))
 
 
 def test_a_missing_module_is_refused_with_the_nearest_file(write, tmp_path):
@@ -75,7 +75,7 @@ def test_a_missing_module_with_nothing_near_is_refused_plainly(write):
     assert refusal("zzzzzz.qqqq:app").flaws[0].nearest is None
 
 
-def test_a_module_that_fails_to_import_says_why(write):
+def test_module_that_fails_to_import_is_reported_with_the_error(write):
     write("needy.py", "import a_module_that_is_nowhere\n")
     write("broken.py", "1 / 0\n")
     write("garbled.py", "def\n")
@@ -96,14 +96,14 @@ def test_a_missing_attribute_is_refused_with_the_apps_there_are(write):
     assert bad.flaws[0].allowed == ["application"]
 
 
-def test_a_module_without_any_app_says_so(write):
+def test_module_without_an_app_is_refused(write):
     write("bare.py", "x = 1\n")
 
     assert "bare has no app; it has no Noonday app" in str(refusal("bare:app"))
     assert "bare has no Noonday app" in str(refusal("bare"))
 
 
-def test_what_is_no_app_is_refused_by_its_type(write):
+def test_object_that_is_no_app_is_refused_by_its_type(write):
     write("wrong.py", "app = {}\n")
 
     assert "app in module wrong is a dict, not a Noonday app" in str(refusal("wrong:app"))

@@ -64,14 +64,14 @@ class Opaque:
     ],
     ids=repr,
 )
-def test_json_becomes_what_the_annotation_asks_for(annotation, raw, value):
+def test_json_is_converted_to_the_annotation(annotation, raw, value):
     assert decoder_of(annotation)(raw) == value
 
 
 @pytest.mark.parametrize(
     "annotation", [Invoice, DateRange, Mail, dict, list[int], Person, list[Person] | None], ids=repr
 )
-def test_a_schema_is_valid_on_its_own_and_refuses_what_the_decoder_refuses(annotation):
+def test_schema_is_valid_and_refuses_the_values_that_the_decoder_refuses(annotation):
     schema = jsonschema_rs.validator_for(schema_of(annotation))
 
     assert not schema.is_valid("a string")
@@ -79,7 +79,7 @@ def test_a_schema_is_valid_on_its_own_and_refuses_what_the_decoder_refuses(annot
         decoder_of(annotation)(b'"a string"')
 
 
-def test_a_schema_knows_what_its_definitions_demand():
+def test_schema_includes_its_definitions():
     schema = jsonschema_rs.validator_for(schema_of(Invoice))
 
     assert schema.is_valid({"pages": 1, "lines": [{"amount": 1}]})
@@ -87,12 +87,12 @@ def test_a_schema_knows_what_its_definitions_demand():
 
 
 @pytest.mark.parametrize("annotation", [Any, object])
-def test_what_takes_anything_has_no_schema(annotation):
+def test_annotation_that_accepts_anything_has_no_schema(annotation):
     assert schema_of(annotation) is None
 
 
 @pytest.mark.parametrize(
-    ("raw", "pointer", "value", "said"),
+    ("raw", "pointer", "value", "message"),
     [
         (b'{"pages": "two"}', "/payload/pages", "two", "Expected `int`, got `str` - at `$.pages`"),
         (b'{"pages": 0}', "/payload/pages", 0, "Expected `int` >= 1"),
@@ -102,16 +102,16 @@ def test_what_takes_anything_has_no_schema(annotation):
         (b"{", "/payload", None, "not JSON"),
     ],
 )
-def test_a_misfit_is_told_with_its_place_and_value(raw, pointer, value, said):
+def test_mismatch_is_reported_with_its_pointer_and_value(raw, pointer, value, message):
     with pytest.raises(InvalidInput, match="the payload is") as caught:
         decoder_of(Invoice)(raw)
 
     [flaw] = caught.value.flaws
     assert (flaw.pointer, flaw.value) == (pointer, value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_every_misfit_of_a_pydantic_model_is_told():
+def test_every_mismatch_of_a_pydantic_model_is_reported():
     with pytest.raises(InvalidInput) as caught:
         decoder_of(list[Person])(b'[{"age": "x"}, {}]')
 
@@ -122,7 +122,7 @@ def test_every_misfit_of_a_pydantic_model_is_told():
     assert "/payload/0/age" in str(caught.value)
 
 
-def test_what_returns_none_keeps_nothing():
+def test_handler_that_returns_none_keeps_no_result():
     def silent(ctx) -> None: ...
 
     assert encoder_of(None) is None
@@ -235,7 +235,7 @@ def demanding(ctx, *, payload): ...
 
 
 @pytest.mark.parametrize("function", [no_context, too_many, starred, demanding])
-def test_wrong_parameters_are_refused_by_name_with_what_is_expected(function):
+def test_wrong_parameters_are_refused_by_name_with_the_expected_ones(function):
     with pytest.raises(InvalidInput) as caught:
         shape_of(function)
 
@@ -244,7 +244,7 @@ def test_wrong_parameters_are_refused_by_name_with_what_is_expected(function):
 
 
 @pytest.mark.parametrize("annotation", [Invoice, dict[str, int], Mail, Person, str])
-def test_a_payload_in_the_place_of_the_context_is_recognised(annotation):
+def test_payload_in_the_position_of_the_context_is_recognised(annotation):
     def hasty(payload): ...
 
     hasty.__annotations__["payload"] = annotation

@@ -51,7 +51,7 @@ def test_a_bare_decorator_takes_the_functions_name_and_the_default_pool(app):
     assert handler.call is generate_invoices
 
 
-def test_a_handler_has_all_that_its_decorator_and_signature_say(app):
+def test_handler_has_all_options_of_its_decorator_and_signature(app):
     retry = RetryPolicy(max_attempts=2)
 
     @app.handler("invoices", pool="batch-etl", timeout=timedelta(minutes=10), retry=retry)
@@ -67,7 +67,7 @@ def test_a_handler_has_all_that_its_decorator_and_signature_say(app):
     assert handler.info().schema["$defs"]["Invoice"]["required"] == ["pages"]
 
 
-def test_where_a_handler_runs_follows_from_how_it_is_written(app):
+def test_mode_of_a_handler_follows_from_its_function(app):
     @app.handler
     async def on_the_loop(ctx): ...
 
@@ -112,13 +112,13 @@ async def yielding_too(ctx):
 
 
 @pytest.mark.parametrize("function", [yielding, yielding_too])
-def test_what_yields_is_no_handler(app, function):
+def test_generator_is_no_handler(app, function):
     with pytest.raises(InvalidInput, match=f"{function.__name__} yields"):
         app.handler(function)
 
 
 @pytest.mark.parametrize("thing", [Invoice, print])
-def test_what_is_no_function_is_no_handler(app, thing):
+def test_object_that_is_no_function_is_no_handler(app, thing):
     with pytest.raises(InvalidInput, match="expected a function"):
         app.handler(thing)
 
@@ -133,7 +133,7 @@ def test_what_is_no_function_is_no_handler(app, thing):
         ({"timeout": "10"}, "/timeout"),
     ],
 )
-def test_what_no_handler_can_say_is_refused_at_registration(app, options, pointer):
+def test_invalid_handler_option_is_refused_at_registration(app, options, pointer):
     with pytest.raises(InvalidInput) as caught:
         app.handler(**options)(crunch)
 
@@ -168,7 +168,7 @@ def test_an_interval_is_a_handler_and_a_declared_job(app):
     assert (spec.name, spec.unique_key, spec.timezone) == ("sweep", "code:sweep", None)
 
 
-def test_a_declared_job_says_what_its_fields_say(app):
+def test_declared_job_has_the_given_fields(app):
     app.cron(
         "@hourly",
         payload=Invoice(4),
@@ -200,7 +200,7 @@ def test_a_bad_cron_raises_where_it_is_declared_and_leaves_nothing(app):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"timezone": "Europe/Osloo"}, "/timezone"),
         ({"payload": {"pages": "x"}}, r"\$\.pages"),
@@ -210,8 +210,8 @@ def test_a_bad_cron_raises_where_it_is_declared_and_leaves_nothing(app):
         ({"payload": Invoice(1), "unique_key": "x"}, "unknown field unique_key"),
     ],
 )
-def test_a_declaration_that_cannot_be_is_refused(app, fields, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_a_declaration_that_cannot_be_is_refused(app, fields, message):
+    with pytest.raises(InvalidInput, match=message):
         app.cron("* * * * *", **fields)(crunch)
 
 
@@ -270,7 +270,7 @@ def test_a_job_without_a_timing_runs_now_in_the_handlers_pool(app):
 
 
 @pytest.mark.parametrize(
-    ("said", "type_", "fields"),
+    ("timing", "type_", "fields"),
     [
         ({"at": SOON}, JobType.ONE_TIME, {"run_at": SOON}),
         ({"delay": 1.5}, JobType.DELAYED, {"delay_sec": 1.5}),
@@ -285,8 +285,8 @@ def test_a_job_without_a_timing_runs_now_in_the_handlers_pool(app):
     ],
     ids=repr,
 )
-def test_each_timing_makes_its_type_of_job(app, said, type_, fields):
-    spec = app.spec_for("remote", pool="p", **said)
+def test_each_timing_makes_its_type_of_job(app, timing, type_, fields):
+    spec = app.spec_for("remote", pool="p", **timing)
 
     assert spec == JobSpec(type=type_, target=Target("p", "remote"), **fields)
 
@@ -362,7 +362,7 @@ def test_a_function_that_is_no_handler_is_refused(app):
         app.spec_for(crunch, pool="p")
 
 
-def test_a_job_can_be_said_in_fields_alone():
+def test_job_can_be_declared_in_fields_alone():
     spec = spec_of(type="CRON", target={"pool": "p", "handler": "h"}, schedule="@daily", catch_up={"policy": "ALL"})
 
     assert spec == JobSpec(
@@ -375,7 +375,7 @@ def test_fields_alone_need_a_type_and_a_target():
         spec_of(schedule="@daily")
 
 
-def test_the_typed_fields_are_those_of_a_job_that_have_no_parameter_of_their_own():
+def test_typed_fields_are_the_job_fields_without_a_parameter():
     apart = {"type", "target", "name", "payload", "run_at", "delay_sec", "schedule", "timezone", "every_sec"}
 
     assert set(get_type_hints(JobFields)) == {field.name for field in msgspec.structs.fields(JobSpec)} - apart

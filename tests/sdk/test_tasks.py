@@ -1,4 +1,4 @@
-"""`client.tasks` and `client.secrets`, against a server that answers what it was told to."""
+"""`client.tasks` and `client.secrets`, against a server with prepared answers."""
 
 from datetime import UTC, datetime
 
@@ -110,7 +110,7 @@ def nothing():
     return web.Response(status=204)
 
 
-async def test_a_task_is_created_as_it_was_said(client, wire):
+async def test_task_is_created_with_the_given_spec(client, wire):
     wire.will(task(name="x"))
 
     assert (await client.tasks.create(SPEC)).name == "x"
@@ -151,12 +151,12 @@ async def test_fields_that_make_no_task_are_refused_before_anything_is_sent(clie
     assert wire.asked == []
 
 
-async def test_a_task_is_said_whole_or_in_fields_but_not_both(client):
+async def test_task_is_given_whole_or_in_fields_but_not_both(client):
     with pytest.raises(InvalidInput, match="either a whole TaskSpec or its fields"):
         await client.tasks.create(SPEC, name="x")
 
 
-async def test_a_change_says_only_what_is_to_change(client, wire):
+async def test_patch_has_only_the_changed_fields(client, wire):
     wire.will(task(), task(), task(), task())
 
     await client.tasks.change("t", TaskPatch(name=None))
@@ -229,7 +229,7 @@ READS = {
 
 
 @pytest.mark.parametrize("name", READS)
-async def test_what_is_read_of_tasks_comes_typed(client, wire, name):
+async def test_answers_about_tasks_are_typed(client, wire, name):
     call, answer, path, query = READS[name]
     wire.will(answer)
 

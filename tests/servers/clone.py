@@ -1,4 +1,4 @@
-"""A copy of what `scripts/servers` consists of, so that a test may start and wipe without touching the project's own."""
+"""A copy of the files of `scripts/servers`, so that a test may start and wipe servers without touching the project's own."""
 
 import os
 import re

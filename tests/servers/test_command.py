@@ -1,4 +1,4 @@
-"""What `scripts/servers` says, without a server being started."""
+"""The output of `scripts/servers`, without starting a server."""
 
 import shutil
 import socket
@@ -17,7 +17,7 @@ from tests.servers.clone import Clone
 
 @contextmanager
 def a_server_that_replies(*replies: bytes) -> Iterator[int]:
-    """Whatever it is asked, in this order on each connection."""
+    """A server that sends these replies, in this order, on each connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -41,8 +41,8 @@ def a_server_that_replies(*replies: bytes) -> Iterator[int]:
 
 
 def test_help_names_every_command(clone: Clone) -> None:
-    said = clone.run("--help").stdout
-    assert all(f"\n    {command} " in said for command in ("install", "start", "stop", "status", "wipe", "env"))
+    output = clone.run("--help").stdout
+    assert all(f"\n    {command} " in output for command in ("install", "start", "stop", "status", "wipe", "env"))
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_help_names_every_command(clone: Clone) -> None:
         ([], "the following arguments are required: COMMAND"),
     ],
 )
-def test_a_wrong_word_is_named(clone: Clone, words: list[str], complaint: str) -> None:
+def test_unknown_argument_is_named(clone: Clone, words: list[str], complaint: str) -> None:
     ran = clone.run(*words)
     assert ran.returncode == 2
     assert complaint in ran.stderr
 
 
-def test_what_is_missing_and_cannot_be_installed_is_listed_with_both_ways_out(clone: Clone, tmp_path: Path) -> None:
+def test_missing_programs_that_cannot_be_installed_are_listed_with_both_remedies(clone: Clone, tmp_path: Path) -> None:
     ran = clone.run("install", "--only", "redis,kafka", PATH=_only_programs(tmp_path, "python3", "bash", "dirname"))
     assert ran.returncode == 1
     assert "this system has no apt-get" in ran.stderr
@@ -70,7 +70,7 @@ def test_what_is_missing_and_cannot_be_installed_is_listed_with_both_ways_out(cl
     assert "export NOONDAY_KAFKA_SERVERS=" in ran.stderr
 
 
-def test_what_is_not_installed_is_not_started(clone: Clone, tmp_path: Path) -> None:
+def test_server_that_is_not_installed_is_not_started(clone: Clone, tmp_path: Path) -> None:
     ran = clone.run("start", "--only", "redis", PATH=_only_programs(tmp_path, "python3", "bash", "dirname"))
     assert ran.returncode == 1
     assert "redis is not installed (missing: redis-server): run scripts/servers install" in ran.stderr
@@ -165,7 +165,7 @@ def test_a_version_is_the_least_that_is_accepted(version: str, wanted: str, enou
 
 
 def _only_programs(folder: Path, *names: str) -> str:
-    """A PATH with nothing but these."""
+    """A PATH with these programs alone."""
     path = folder / "bin"
     path.mkdir()
     for name in names:

@@ -1,4 +1,4 @@
-"""Kafka's jars are fetched once a machine, and what is kept is checked."""
+"""Kafka's jars are fetched once per machine, and the cached ones are checked."""
 
 import hashlib
 import re

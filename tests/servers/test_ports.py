@@ -1,4 +1,4 @@
-"""Ports that a test gets are its own."""
+"""Each test gets its own ports."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""A daemon is found again by its record, and nobody else's process is ever touched."""
+"""A daemon is found again by its record, and no foreign process is ever touched."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     daemon.kill()
 
 
-def test_a_daemon_is_found_by_whoever_reads_its_record(daemon: Daemon) -> None:
+def test_daemon_is_found_by_its_record(daemon: Daemon) -> None:
     daemon.spawn(ENDLESS)
     assert Daemon(daemon.folder).pid == daemon.pid
     assert daemon.pid is not None
@@ -101,7 +101,7 @@ def test_a_log_that_has_grown_large_is_put_aside_at_the_next_start(daemon: Daemo
     assert daemon.log.stat().st_size == 0
 
 
-def test_a_command_that_fails_says_what_it_printed() -> None:
+def test_failed_command_is_reported_with_its_output() -> None:
     with pytest.raises(ServerFailed, match="no such luck"):
         Command(["sh", "-c", "echo no such luck; exit 3"]).run()
 

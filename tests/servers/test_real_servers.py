@@ -1,4 +1,4 @@
-"""Each server for real: it starts, lets in who shows the password over TLS and nobody else, dies and comes back."""
+"""Each real server starts, accepts only clients with the password over TLS, dies and comes back."""
 
 import base64
 import os
@@ -40,7 +40,7 @@ async def test_postgres_demands_a_password_and_tls(tmp_path: Path, certificate: 
     assert not data.exists()
 
 
-async def test_postgres_keeps_what_was_committed_when_all_its_processes_are_killed(tmp_path: Path) -> None:
+async def test_postgres_keeps_committed_rows_when_all_its_processes_are_killed(tmp_path: Path) -> None:
     with Postgres(tmp_path, free_port(), throwaway=True) as server:
         await _ask(server.url, "create table kept as select 7 as number")
         server.kill()
@@ -157,7 +157,7 @@ def test_the_command_starts_twice_stops_and_wipes(clone: Clone) -> None:
         assert started.returncode == 0, started.stderr
         assert "NOONDAY_POSTGRES_URL=postgresql://postgres@127.0.0.1:" in started.stdout
         assert "ready after" in started.stderr
-        if os.geteuid() == 0:  # a test's folder is closed to others, and PostgreSQL is another user
+        if os.geteuid() == 0:  # a test's folder is closed to other users, and PostgreSQL runs as another user
             assert "postgres: the data are in /var/tmp/noonday-" in started.stderr
         assert "already running" in clone.run("start", *only).stderr
         assert _states(clone, only) == ["up", "up"]

@@ -1,4 +1,4 @@
-"""Reads a history and the store it left behind, and names every promise that was broken.
+"""Check a history and the store that a run left behind, and report every broken promise.
 
 The same checker serves the simulation and the history of a real process that was killed. The numbers are those of the
 invariants in docs/invariants.md.
@@ -23,9 +23,9 @@ from tests.support.crank import is_path
 
 
 def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
-    """What holds at every commit: I3, I5, I6, I12, I13, I21."""
+    """Check the invariants of every commit: I3, I5, I6, I12, I13, I21."""
     yield from _one_place_each(conn)
-    yield from _told(conn)
+    yield from _alerted(conn)
     yield from _slots(conn)
     yield from _overlap(conn)
     yield from _lanes(conn)
@@ -34,7 +34,7 @@ def check_commit(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
-    """I3: an open execution is on the timeline, or handed out, or buffered, and only one of these."""
+    """I3: an open execution is on the timeline, dispatched, or buffered, and only one of these."""
     rows = conn.execute(
         """SELECT x.id, x.state, x.fired_ms, x.buffered, x.dispatch, t.number, t.key
            FROM executions x LEFT JOIN timeline t ON t.key = x.id WHERE x.state < 2"""
@@ -47,7 +47,7 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
         if key is not None and number != dispatch:
             yield f"I3: the timeline has dispatch {number} of execution {id_}, which is at {dispatch}"
         if state == State.RUNNING and fired is None:
-            yield f"I3: execution {id_} is RUNNING and not handed out"
+            yield f"I3: execution {id_} is RUNNING and not dispatched"
     for (key,) in conn.execute(
         """SELECT t.key FROM timeline t LEFT JOIN executions x ON x.id = t.key
            WHERE t.kind = 1 AND (x.id IS NULL OR x.state >= 2)"""
@@ -60,7 +60,7 @@ def _one_place_each(conn: sqlite3.Connection) -> Iterator[str]:
         yield f"I4: the dispatch of {key} is held, and its job is not paused"
 
 
-def _told(conn: sqlite3.Connection) -> Iterator[str]:
+def _alerted(conn: sqlite3.Connection) -> Iterator[str]:
     """I21: each dead letter is an incident, or counted by an alert."""
     dead, incidents, counted = conn.execute(
         f"""SELECT (SELECT count(*) FROM {with_pruned(conn, "dead")}), (SELECT count(*) FROM incidents WHERE kind = 'EXHAUSTED'),
@@ -71,14 +71,15 @@ def _told(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def _slots(conn: sqlite3.Connection) -> Iterator[str]:
-    """I13: the counter of a key or a cap is the number of executions that hold a slot of it, and not above the limit."""
+    """I13: the counter of a key or a cap equals the number of executions that hold a slot of it, and stays within the
+    limit."""
     rows = conn.execute(
         """SELECT x.id, x.tenant, x.fired_ms, s.value FROM executions x, json_each(x.slots) s
            WHERE x.state < 2 AND x.slots IS NOT NULL"""
     ).fetchall()
     for execution, _, fired_ms, name in rows:
         if fired_ms is None and not is_of_ordering_key(name):
-            yield f"I13: execution {execution} is not handed out, and holds {name}"
+            yield f"I13: execution {execution} is not dispatched, and holds {name}"
     held = Counter(slot_key(tenant, name) for _, tenant, _, name in rows)
     used = {(tenant, key): n for tenant, key, n in conn.execute("SELECT tenant, key, used FROM slots")}
     for name in {*held, *used}:
@@ -94,7 +95,7 @@ def _slots(conn: sqlite3.Connection) -> Iterator[str]:
         if held.get((tenant, name), 0) > limit:
             yield f"I13: {held[tenant, name]} executions hold {name}, more than {limit}"
     for tenant, name, cap in conn.execute("SELECT tenant, key, cap FROM slots WHERE cap IS NOT NULL"):
-        # In the lives that are checked here no cap is lowered.
+        # No cap is lowered in the runs that are checked here.
         if held.get((tenant, name), 0) > cap:
             yield f"I13: {held[tenant, name]} executions hold {name} of {tenant!r}, more than {cap}"
 
@@ -118,7 +119,7 @@ def _overlap(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def _lanes(conn: sqlite3.Connection) -> Iterator[str]:
-    """Priority: the fire of a job waits in the lane that its definition says."""
+    """Priority: the fire of a job waits in the lane that its definition names."""
     rows = conn.execute(
         """SELECT t.key, t.lane, coalesce(j.spec ->> '$.priority', 'NORMAL') FROM timeline t JOIN jobs j ON j.id = t.key
            WHERE t.kind = 0 AND t.lane <> CASE coalesce(j.spec ->> '$.priority', 'NORMAL')
@@ -129,7 +130,10 @@ def _lanes(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def check_end(conn: sqlite3.Connection, history: History, now_ms: int, *, calm: bool) -> list[str]:
-    """What holds when everything is quiet: faults stopped, all that was due has run. `calm`: a commit takes no time."""
+    """Check the invariants of a quiet store: faults have stopped, and everything due has run.
+
+    `calm`: a commit takes no time.
+    """
     note_updates_by_key(SqliteRows(conn), history)
     problems = list(history.problems)
     problems += check_commit(conn)
@@ -140,13 +144,13 @@ def check_end(conn: sqlite3.Connection, history: History, now_ms: int, *, calm: 
     problems += _one_run(history)
     problems += _in_order(conn, history, [run for run in history.effects if history.abandoned_ms(run) is None])
     problems += _on_disk(conn, history)
-    problems += _wishes(conn, history)
+    problems += _requests_kept(conn, history)
     problems += _paused(conn, history)
     return problems
 
 
 def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> list[str]:
-    """What holds in a cluster when everything is quiet. A second run has a fault behind it that can be named."""
+    """Check the invariants of a quiet cluster. A second run needs a fault that explains it."""
     note_updates_by_key(SqliteRows(conn), history)
     problems = list(history.problems)
     problems += check_commit(conn)
@@ -157,14 +161,14 @@ def check_cluster(conn: sqlite3.Connection, history: History, world: World) -> l
     problems += _usage(conn)
     problems += _named_runs(history, world)
     problems += _in_order(conn, history, unharmed(history, world))
-    problems += _wishes(conn, history)
+    problems += _requests_kept(conn, history)
     problems += _paused(conn, history)
     return problems
 
 
 def _named_runs(history: History, world: World) -> Iterator[str]:
-    """I8: runs of one execution overlap, and one dispatch runs twice, only if the earlier worker was harmed since its start,
-    or Redis forgot. I9: never early."""
+    """I8: runs of one execution overlap, or one dispatch runs twice, only if the earlier worker was harmed since its start,
+    or Redis lost its memory. I9: no run starts early."""
     runs: dict[str, list[Effect]] = {}
     for effect in history.effects:
         yield from _early(history, effect)
@@ -179,21 +183,21 @@ def _named_runs(history: History, world: World) -> Iterator[str]:
                     yield f"I8: {execution} runs twice without a fault that explains it: {before} and {after}"
                 else:
                     history.excuses.append(f"I8: {execution} runs twice: {excuse}")
-            # A dispatch that was left behind: whoever ran it first died before it could say that it need not be run again.
+            # A dispatch that was left behind: its first worker died before it could report, so that the dispatch runs again.
             first = next(effect for effect in effects if effect.dispatch == after.dispatch)
             if after.token <= before.token and excuse_for(first, after, history, world) is None:
                 yield f"I8: the token of {execution} fell from {before.token} to {after.token}"
 
 
 def _early(history: History, effect: Effect) -> Iterator[str]:
-    """I9: nothing starts before it is due, but for what the clock of its process was ahead by."""
+    """I9: no run starts before it is due, apart from the time by which the clock of its process was ahead."""
     early_ms = effect.due_ms - effect.start_ms
     if early_ms > 0 and early_ms > history.ahead_ms(effect.process, effect.start_ms):
         yield f"I9: execution {effect.execution} started {early_ms} ms early on {effect.process}"
 
 
 def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
-    """I1: what was promised has happened, or there is a decision."""
+    """I1: every promised execution exists and has ended, or a decision explains its absence."""
     jobs = {id_ for (id_,) in conn.execute(f"SELECT id FROM {with_pruned(conn, 'jobs')}")}
     for answer in history.answered("create"):
         if answer.target not in jobs:
@@ -204,16 +208,16 @@ def _durable(conn: sqlite3.Connection, history: History) -> Iterator[str]:
 
 
 def _legal(conn: sqlite3.Connection) -> Iterator[str]:
-    """I7: the moves of an execution are a path in the table, and end where it rests."""
-    for id_, state, dispatch, attempt, moves in conn.execute(
+    """I7: the transitions of an execution are a path in the table, and end in its present state."""
+    for id_, state, dispatch, attempt, transitions in conn.execute(
         f"SELECT id, state, dispatch, attempt, transitions FROM {with_pruned(conn, 'executions')}"
     ):
-        states = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
+        states = [State(transition[0]) for transition in msgspec.json.decode(f"[{transitions}]")]
         if not is_path(states) or states[-1] != state:
             yield f"I7: execution {id_} rests in {State(state).name} after {[s.name for s in states]}"
         returns = sum(s is State.PENDING for s in states)
         if returns != dispatch:
-            yield f"I5: execution {id_} was handed out {returns} times and has dispatch {dispatch}"
+            yield f"I5: execution {id_} was dispatched {returns} times and has dispatch {dispatch}"
         failures = sum(b is State.PENDING and a not in (State.PENDING, State.RUNNING) for a, b in pairwise(states))
         if attempt != 1 + failures:
             yield f"I5: execution {id_} failed {failures} times and is at attempt {attempt}"
@@ -221,16 +225,16 @@ def _legal(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def _usage(conn: sqlite3.Connection) -> Iterator[str]:
-    """I20: each run whose end was reported and believed is counted once. Nobody reports of a worker that was lost."""
+    """I20: each accepted end of a run is counted once. The runs of a lost worker have no accepted end."""
     ended: Counter[tuple[str, str]] = Counter()
-    # Ends that handlers recorded themselves, which only a cluster's store has: not reported yet, or never.
+    # Ends that handlers recorded themselves, and that no report has confirmed yet. Only the store of a cluster has them.
     if conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'unreported'").fetchone():
         for (tenant,) in conn.execute(
             "SELECT tenant FROM executions WHERE id IN (SELECT execution_id FROM unreported)"
         ):
             ended.subtract([(tenant, "runs"), (tenant, "succeeded")])
-    for tenant, moves in conn.execute(f"SELECT tenant, transitions FROM {with_pruned(conn, 'executions')}"):
-        path = [State(move[0]) for move in msgspec.json.decode(f"[{moves}]")]
+    for tenant, transitions in conn.execute(f"SELECT tenant, transitions FROM {with_pruned(conn, 'executions')}"):
+        path = [State(transition[0]) for transition in msgspec.json.decode(f"[{transitions}]")]
         for before, after in pairwise(path):
             if before is State.RUNNING and after is not State.FAILED_WORKER_LOST:
                 ended[tenant, "runs"] += 1
@@ -245,7 +249,7 @@ def _usage(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def _one_run(history: History) -> Iterator[str]:
-    """I8: one live run; a dispatch runs once; tokens grow. I9: never early."""
+    """I8: one live run; a dispatch runs once; tokens grow. I9: no run starts early."""
     died = dict(history.deaths)
     runs: dict[str, list] = {}  # type: ignore[type-arg]
     for effect in history.effects:
@@ -267,7 +271,7 @@ def _one_run(history: History) -> Iterator[str]:
 
 
 def _in_order(conn: sqlite3.Connection, history: History, effects: Sequence[Effect]) -> Iterator[str]:
-    """I22: in a line nothing starts before everything earlier has ended that was there when it became due."""
+    """I22: no execution of an ordering key starts before every earlier one has ended that existed when it became due."""
     runs: dict[str, list[Effect]] = {}
     for effect in effects:
         runs.setdefault(effect.execution, []).append(effect)
@@ -285,7 +289,7 @@ def _in_order(conn: sqlite3.Connection, history: History, effects: Sequence[Effe
             start_ms = after[3][0].start_ms
             late = [run for run in before[3] if run.start_ms > start_ms or (run.end_ms or 0) > start_ms]
             if late and before[2] + history.skew_ms < after[0]:
-                yield f"I22: {after[3][0]} started before {late[0]} had ended, which is earlier in its line"
+                yield f"I22: {after[3][0]} started before {late[0]} had ended, which is earlier under its ordering key"
 
 
 def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
@@ -296,37 +300,42 @@ def _on_disk(conn: sqlite3.Connection, history: History) -> Iterator[str]:
             yield f"I18: {effect} ran, the store says dispatch {stored.get(effect.execution)}"
 
 
-def _wishes(conn: sqlite3.Connection, history: History) -> Iterator[str]:
-    """I10: what was cancelled before its last look did not start. I11: what was edited before it ran the new payload."""
+def _requests_kept(conn: sqlite3.Connection, history: History) -> Iterator[str]:
+    """I10: an execution that was cancelled before its pre-start check does not start.
+
+    I11: one that was edited before it runs the new payload.
+    """
     job_of, ended, begun = {}, {}, {}
-    # An execution has begun when its first start was reported, also if its process died before the handler was entered.
+    # An execution has begun when its first start was reported, even if its process died before the handler was entered.
     rows = conn.execute(f"SELECT id, job_id, finished_ms, transitions FROM {with_pruned(conn, 'executions')}")
-    for execution, job, ended_ms, moves in rows:
+    for execution, job, ended_ms, transitions in rows:
         job_of[execution], ended[execution] = job, ended_ms
-        starts = (move[1] for move in msgspec.json.decode(f"[{moves}]") if move[0] == State.RUNNING)
+        starts = (
+            transition[1] for transition in msgspec.json.decode(f"[{transitions}]") if transition[0] == State.RUNNING
+        )
         begun[execution] = next(starts, sys.maxsize)
     stops: dict[str, int] = {}
     for answer in history.answered("cancel"):
         stops.setdefault(answer.target, answer.at_ms)
     deletes = {a.target: a.at_ms for a in history.answered("delete")}
     for effect in history.effects:
-        looked = history.looks.get((effect.execution, effect.dispatch))
-        if looked is None:
-            yield f"I10: execution {effect.execution} started without a last look"
+        checked = history.checks.get((effect.execution, effect.dispatch))
+        if checked is None:
+            yield f"I10: execution {effect.execution} started without a pre-start check"
             continue
         stop = stops.get(effect.execution, deletes.get(job_of.get(effect.execution, "")))
         over = ended.get(effect.execution)
         if (
-            stop is not None and stop < looked and (over is None or over - history.skew_ms >= stop)
-        ):  # no wish concerns what was over
-            problem = f"I10: execution {effect.execution} was ended at {stop} and started after a look at {looked}"
-            yield from _unless_forgotten(history, problem, stop, looked)
+            stop is not None and stop < checked and (over is None or over - history.skew_ms >= stop)
+        ):  # a request does not concern an execution that was over
+            problem = f"I10: execution {effect.execution} was ended at {stop} and started after a pre-start check at {checked}"
+            yield from _unless_forgotten(history, problem, stop, checked)
         begun_ms = begun.get(effect.execution, sys.maxsize)
-        yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), looked, begun_ms)
+        yield from _newest_payload(history, effect, job_of.get(effect.execution, ""), checked, begun_ms)
 
 
 def _unless_forgotten(history: History, problem: str, acked_ms: int, checked_ms: int) -> Iterator[str]:
-    """The exception of I10 and I11: an older copy of Redis lacked the revocation."""
+    """Report a problem, except where I10 and I11 allow it: an older copy of Redis lacked the revocation."""
     excuse = forgotten(history, acked_ms, checked_ms)
     if excuse is None:
         yield problem
@@ -335,7 +344,7 @@ def _unless_forgotten(history: History, problem: str, acked_ms: int, checked_ms:
 
 
 def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
-    """I10: nothing of a paused job starts, but what was asked for while it was."""
+    """I10: no execution of a paused job starts, except those that were requested during the pause."""
     rows = conn.execute(f"SELECT id, job_id, cause, created_ms FROM {with_pruned(conn, 'executions')}").fetchall()
     made = {
         execution: (job, 0 if cause == Cause.SCHEDULE else created_ms) for execution, job, cause, created_ms in rows
@@ -343,15 +352,17 @@ def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     pauses = _pauses(history)
     for effect in history.effects:
         job, asked_ms = made.get(effect.execution, ("", 0))
-        looked = history.looks.get((effect.execution, effect.dispatch), 0)
+        checked = history.checks.get((effect.execution, effect.dispatch), 0)
         for paused_ms, resumed_ms in pauses.get(job, ()):
-            if paused_ms < looked and effect.start_ms < resumed_ms and asked_ms + history.skew_ms < paused_ms:
-                problem = f"I10: {effect.execution} started after a look at {looked}; its job was paused at {paused_ms}"
-                yield from _unless_forgotten(history, problem, paused_ms, looked)
+            if paused_ms < checked and effect.start_ms < resumed_ms and asked_ms + history.skew_ms < paused_ms:
+                problem = (
+                    f"I10: {effect.execution} started after a check at {checked}; its job was paused at {paused_ms}"
+                )
+                yield from _unless_forgotten(history, problem, paused_ms, checked)
 
 
 def _pauses(history: History) -> dict[str, list[tuple[int, int]]]:
-    """For each job (when a pause was answered, when it was asked to be resumed)."""
+    """For each job, (when a pause was acknowledged, when a resume was requested)."""
     found: dict[str, list[tuple[int, int]]] = {}
     since: dict[str, int] = {}
     for answer in history.answers:
@@ -364,12 +375,12 @@ def _pauses(history: History) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def _newest_payload(history: History, effect: Effect, job: str, looked: int, begun_ms: int) -> Iterator[str]:
-    edits: list[Answer] = [a for a in history.answered("replace") if a.target == job and a.at_ms < looked]
+def _newest_payload(history: History, effect: Effect, job: str, checked: int, begun_ms: int) -> Iterator[str]:
+    edits: list[Answer] = [a for a in history.answered("replace") if a.target == job and a.at_ms < checked]
     first = min((e for e in history.effects if e.execution == effect.execution), key=lambda e: e.start_ms)
-    began = min(begun_ms, history.looks.get((first.execution, first.dispatch), first.start_ms))
+    began = min(begun_ms, history.checks.get((first.execution, first.dispatch), first.start_ms))
     before_it_began = [edit for edit in edits if edit.at_ms < began]
     newest = max(before_it_began, key=lambda edit: edit.value, default=None)
     if newest is not None and effect.payload["v"] < newest.value:
         problem = f"I11: execution {effect.execution} ran payload {effect.payload} after {newest}"
-        yield from _unless_forgotten(history, problem, newest.at_ms, looked)
+        yield from _unless_forgotten(history, problem, newest.at_ms, checked)

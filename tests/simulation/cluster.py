@@ -1,4 +1,7 @@
-"""A cluster in simulated processes over simulated servers: every role several times, each dying and coming back."""
+"""A cluster of simulated processes over simulated servers.
+
+Every role runs several times, and each process dies and is started again.
+"""
 
 import asyncio
 import contextlib
@@ -67,9 +70,9 @@ RECOVERY_MS = {
     "interrupted": 4_000,
     "refused": 8_000,
 }
-"""How long a cluster takes to recover from a fault, as far as anyone feels it who had nothing to do with it."""
+"""Time in ms that a cluster takes to recover from a fault, as seen by executions that the fault did not touch."""
 FREED_MS = 2_500
-"""A scheduler learns of a slot that another process freed when it tries again, which is every two seconds at the latest."""
+"""A scheduler learns of a slot that another process freed when it tries again, at most two seconds later."""
 _MOMENTS = (
     ("scheduler", "fire"),
     ("scheduler", "publish"),
@@ -81,11 +84,11 @@ _MOMENTS = (
     ("worker", "ack"),
     ("api", "edit"),
 )
-"""Calls in the middle of which a process may die or stand still."""
+"""Calls in the middle of which a process may die or freeze."""
 LOST_MS = 400_000
-"""How long it takes until a dispatch that the broker lost is dispatched again: six minutes by the log's ticks, and a round."""
+"""Time in ms until a dispatch that the broker lost is dispatched again: six minutes of log ticks, and a round."""
 IN_FLIGHT_MS = 45_000
-"""How long a dispatch takes to come back from a worker: until its claim lapses, or until the worker is judged."""
+"""Time in ms until a dispatch comes back from a worker: until its claim lapses, or until the worker is judged."""
 
 
 def _meets(span: Span, process: str) -> bool:
@@ -96,7 +99,7 @@ def _meets(span: Span, process: str) -> bool:
 
 
 class ClusterSimulation(Simulation):
-    """The user of the embedded one, in front of a cluster."""
+    """The user of the embedded simulation, in front of a cluster."""
 
     def __init__(
         self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8, load: Load | None = None
@@ -111,13 +114,13 @@ class ClusterSimulation(Simulation):
         self.processes: dict[str, Process] = {}
         self.roles: Mapping[str, int] = ROLES
         self.kept_down: set[str] = set()
-        """Names of processes that are not started again for now."""
+        """Names of processes that stay stopped for now."""
         self.may_lose = True
         """Whether the broker may lose messages. Orphan recovery finds them after six minutes, which makes a run long."""
         self.restart_sec: float | None = None
-        """How long until a dead process is started again; None: as the seed likes."""
+        """Time in ms until a dead process is started again; None: the seed decides."""
         self.faces: dict[str, tuple[Process, Engine]] = {}
-        """Every API; users speak with the one that began last."""
+        """All API processes. Users talk to the one that started last."""
         self._stops: dict[str, Callable[[], Awaitable[None]]] = {}
         self._serial = 0
         self._clocks: dict[str, KeptClock] = {}
@@ -130,7 +133,7 @@ class ClusterSimulation(Simulation):
                 await self.start(f"{role}-{number}")
 
     async def start(self, name: str) -> None:
-        """Start a process that is not there, and wait until it is up."""
+        """Start a process that does not run, and wait until it is up."""
         role = name.split("-")[0]
         process = self.processes[name] = self.world.process(name)
         up = self.world.loop.create_future()
@@ -149,7 +152,7 @@ class ClusterSimulation(Simulation):
                 await self._keep_clock(role, process, clock)
                 await start(process, clock, drivers, around)
             except Unavailable:
-                await clock.sleep(1)  # as a real process: it ends, and is started again
+                await clock.sleep(1)  # like a real process, it ends and is started again
             else:
                 break
         self.history.boots.append((str(process), self.world.now_ms()))
@@ -163,7 +166,10 @@ class ClusterSimulation(Simulation):
         return clock
 
     async def _keep_clock(self, role: str, process: Process, clock: SimClock) -> None:
-        """A process measures its clock before it begins, and from then on: by that of the store, a worker by way of Redis."""
+        """Measure the clock of a process before it starts, and regularly from then on.
+
+        The reference is the store's clock, which a worker reads from Redis.
+        """
         if not isinstance(clock, KeptClock):
             return
         server, failing = (REDIS, SignalsUnavailable) if role == "worker" else (STORE, StoreUnavailable)
@@ -176,7 +182,7 @@ class ClusterSimulation(Simulation):
         Tasks().spawn(Loop("clock", keeper, clock, every(CLOCK_SEC)).run(), "clock")  # type: ignore[arg-type]
 
     async def set_clocks(self) -> None:
-        """Now and then somebody sets the clock of a process, in runs that say so."""
+        """Step the clock of a process now and then, in runs whose load says so."""
         random = self.load.random
         while self.load.clock_steps:
             await asyncio.sleep(random.random() * 6)
@@ -214,8 +220,11 @@ class ClusterSimulation(Simulation):
         self._stops[process.name] = roles.hand_over
 
     def _note_refusals(self, ownership: Ownership) -> None:
-        """An owner may learn only from its first fire that another instance had its partition meanwhile. Then it drops what it
-        owns, and joins again: within two lives of a lease and the grace, something owns the partition and fires."""
+        """Note refused fires.
+
+        An owner may learn only from its first fire that another instance had its partition meanwhile. Then it drops all its
+        partitions and joins again: within two lease TTLs and the grace, some instance owns the partition and fires.
+        """
         lose = ownership.lose
 
         def noted(partitions: tuple[int, ...]) -> None:
@@ -267,13 +276,13 @@ class ClusterSimulation(Simulation):
             await self.start(name)
 
     def kill(self, *names: str) -> None:
-        """These die, and stay away until they are let up."""
+        """Kill processes by name. They stay away until `let_up` is called."""
         for name in names:
             self.kept_down.add(name)
             self.processes[name].kill()
 
     async def let_up(self, *names: str) -> None:
-        """These are started again."""
+        """Start processes again by name."""
         for name in names:
             before = self.processes[name]
             self.kept_down.discard(name)
@@ -281,7 +290,7 @@ class ClusterSimulation(Simulation):
                 await asyncio.sleep(0.05)
 
     async def stop(self, name: str) -> None:
-        """A process is told to stop: it hands over or drains, ends, and stays away."""
+        """Stop a process. It hands over or drains, ends, and stays away."""
         process = self.processes[name]
         stopped = process.spawn(self._stops[name]())
         while not stopped.done():
@@ -301,7 +310,7 @@ class ClusterSimulation(Simulation):
             return None
         return await super()._behave(ctx, payload)
 
-    # -- faults at a moment of the story -------------------------------------------------------------------------------
+    # -- faults at a moment of the run ---------------------------------------------------------------------------------
 
     def at(
         self,
@@ -312,8 +321,11 @@ class ClusterSimulation(Simulation):
         done: bool = False,
         given: Callable[[], object] = lambda: True,
     ) -> list[Process]:
-        """When a process of a role makes a call for the first time (`done`: when the server has done it, and has not answered
-        yet), and something is given, act. Answers a list that has that process from then on."""
+        """Call `act` when a process of a role makes a call for the first time.
+
+        `done`: act when the server has done the work and has not answered yet. `given`: an additional condition. Returns a
+        list that contains the process from then on.
+        """
         caught: list[Process] = []
 
         def watch(process: Process, its_verb: str, is_done: bool) -> bool:
@@ -324,7 +336,7 @@ class ClusterSimulation(Simulation):
             act(process)
             return True
 
-        self.network.watchers.append(watch)
+        self.network.observers.append(watch)
         return caught
 
     def flush(self) -> None:
@@ -332,7 +344,7 @@ class ClusterSimulation(Simulation):
         self.history.flushes.append(self.world.now_ms())
 
     def restore(self, copy: Redis) -> None:
-        """Redis is replaced by an older copy of itself."""
+        """Replace Redis by an older copy of itself."""
         self.redis.restore(copy)
         self.history.old_copies.append(OldCopy(copy.copied_ms, self.world.now_ms()))
 
@@ -340,7 +352,7 @@ class ClusterSimulation(Simulation):
         return [*super().disturbances(), self.restore_redis()]
 
     async def restore_redis(self) -> None:
-        """Now and then Redis is restored from a copy that is some seconds old, in runs that say so."""
+        """Restore Redis from a copy that is some seconds old now and then, in runs whose load says so."""
         while self.load.old_redis:
             await asyncio.sleep(self.load.random.random() * 12)
             copy = self.redis.copy()
@@ -348,11 +360,11 @@ class ClusterSimulation(Simulation):
             self.restore(copy)
 
     async def away(self, server: str, seconds: float) -> None:
-        """Nobody reaches a server for a while."""
+        """Make a server unreachable for all processes for some seconds."""
         await self._cut_for("*", server, seconds)
 
     def cut(self, name: str, server: str) -> None:
-        """A process does not reach a server, until the end of the story or until it is mended."""
+        """Cut a process off from a server, until the end of the run or until the cut is mended."""
         self.network.cuts.add((name, server))
         self.history.cuts.append((name, server, self.world.now_ms(), sys.maxsize))
 
@@ -362,9 +374,9 @@ class ClusterSimulation(Simulation):
         self.history.cuts = [(*cut[:3], min(cut[3], now_ms)) for cut in self.history.cuts]
 
     def _check_synced(self, effect: Effect) -> None:
-        """That is a promise of the embedded mode."""
+        """Do nothing: handlers that wait for a sync are a promise of the embedded mode."""
 
-    # -- a whole life --------------------------------------------------------------------------------------------------
+    # -- a whole run ---------------------------------------------------------------------------------------------------
 
     def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
         self.direct(director)
@@ -379,7 +391,7 @@ class ClusterSimulation(Simulation):
         spans = spans_of(self.history, self.world)
 
         def in_flight(execution: StoredExecution, dispatch: int) -> list[Span]:
-            """Faults of processes that had a dispatch in hand."""
+            """Faults of processes that had taken a dispatch of the execution."""
             holders = self.history.taken.get((execution.id, dispatch), ())
             met = [span for span in spans if any(_meets(span, holder) for holder in holders)]
             lost = [
@@ -405,7 +417,7 @@ class ClusterSimulation(Simulation):
         await super().quiet(limit_sec)
 
     async def fault(self) -> None:
-        """Something happens to the network, to a server, or to a process in the middle of a call."""
+        """Cause a random fault of the network, of a server, or of a process in the middle of a call."""
         random = self.random
         kind = random.choice(["flush", "away", "cut", "cut", "caught", "caught", *(["lose"] if self.may_lose else [])])
         if kind == "flush":

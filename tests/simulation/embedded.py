@@ -1,4 +1,4 @@
-"""An embedded Noonday in a simulated process on a simulated disk, and a user who will not leave it alone."""
+"""An embedded Noonday in a simulated process on a simulated disk, and a user who changes everything."""
 
 import asyncio
 import sqlite3
@@ -65,13 +65,13 @@ from tests.simulation.threads import use_simulated_threads
 
 T = TypeVar("T")
 _REFUSALS = (Conflict, InvalidInput, NotFound, PayloadTooLarge, QuotaExceeded)
-"""Errors that say that nothing was changed."""
+"""Errors that mean that nothing was changed."""
 USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 OTHER = Caller(TenantId("other"), "user", frozenset({"admin"}))
 CALLERS = {caller.tenant: caller for caller in (USER, OTHER)}
 QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
 RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000, "interrupted": 4_000}
-"""How long an embedded engine takes to recover from a fault: to come up, to go on, to end its back-off."""
+"""Time in ms that an embedded engine takes to recover from a fault: to start, to continue, to end its back-off."""
 
 IN_THREADS: list[dict[str, Any]] = [
     {},
@@ -79,14 +79,14 @@ IN_THREADS: list[dict[str, Any]] = [
     {"do": "sleep", "sec": 8},
     {"do": "fail", "times": 1},
 ]
-"""What handlers in threads do. The longest goes on after the grace of a cancellation is over."""
+"""Seconds that handlers in threads run. The longest run outlasts the grace of a cancellation."""
 CLOCK_ERROR_MS = 2_000
-"""How far a clock is off at most."""
+"""The largest offset of a clock, in ms."""
 
 
 @dataclass
 class Disk:
-    """What survives a process. Some commits fail, when the seed says so."""
+    """The data that survives a process. Some commits fail, if the seed says so."""
 
     random: Random
     now_ms: Callable[[], int]
@@ -96,9 +96,9 @@ class Disk:
     problems: list[str] = field(default_factory=list)
     check_every: int = 5
     interrupts: list[int] = field(default_factory=list)
-    """After how many steps of SQLite's machine a coming transaction is interrupted."""
+    """The number of steps of SQLite's virtual machine after which a coming transaction is interrupted."""
     spans: list[Span] = field(default_factory=list)
-    """When one was."""
+    """The time of the last interruption."""
 
     def __post_init__(self) -> None:
         prepare(self.conn)
@@ -128,7 +128,7 @@ class Disk:
 
 
 class SimDatabase(SqliteDatabase):
-    """Group commit as in the real one, with awaits wherever a process could die."""
+    """Group commit as in the real driver, with an await wherever a process could die."""
 
     def __init__(self, disk: Disk, clock: SimClock, random: Random) -> None:
         self.path = "disk"
@@ -165,8 +165,8 @@ class SimDatabase(SqliteDatabase):
                 request.resolve()
 
 
-class LookingSignals(MemorySignals):
-    """Notes when a last look was answered."""
+class NotingSignals(MemorySignals):
+    """Signals that note when a pre-start check was answered."""
 
     def __init__(self, history: History, now_ms: Callable[[], int]) -> None:
         super().__init__()
@@ -178,12 +178,12 @@ class LookingSignals(MemorySignals):
         if found is not None:
             for dispatch in dispatches:
                 if dispatch.execution_id not in found:
-                    self._history.looks[dispatch.execution_id, dispatch.number] = self._now_ms()
+                    self._history.checks[dispatch.execution_id, dispatch.number] = self._now_ms()
         return found
 
 
 class LoggedBus(MemoryBus):
-    """Notes what is written to the log. Each start of a process begins another one."""
+    """A bus that notes what is written to the log. Each start of a process begins another log."""
 
     def __init__(self, clock: SimClock, history: History, now_ms: Callable[[], int], generation: int) -> None:
         super().__init__(clock)  # type: ignore[arg-type]
@@ -199,7 +199,7 @@ class LoggedBus(MemoryBus):
 
 
 class Simulation:
-    """One seed: a world, a disk, a process that dies and comes back, a user, and a history."""
+    """One seed: a world, a disk, a process that dies and is started again, a user, and a history."""
 
     def __init__(
         self, seed: int, *, faults: FaultPlan | None = None, concurrency: int = 8, load: Load | None = None
@@ -209,7 +209,7 @@ class Simulation:
         self.random = Random(f"user/{seed}")
         self.load = load or Load()
         self.largest_message: int | None = None
-        """What is larger is refused. An embedded engine has no messages."""
+        """The largest message in bytes. An embedded engine has no messages."""
         self.disk = Disk(Random(f"disk/{seed}"), self.world.now_ms)
         self.keyring = Keyring.generate()
         self.history = History()
@@ -217,13 +217,13 @@ class Simulation:
         self.faults = faults
         self.concurrency = concurrency
         self.knows_limits = True
-        """Whether every limit and stall that makes something wait is in the history. If not, lateness is not checked."""
+        """Whether the history has every limit and stall that delays a dispatch. If not, lateness is not checked."""
         self.most_of_a_tenant = 4 if seed % 7 == 5 else MOST_OF_A_TENANT
-        """In some lives the index has little room."""
+        """Some runs have a hot index with little room."""
         self.index_entries = 12 if seed % 7 == 3 else INDEX_ENTRIES
-        # Much fails for ever in a random life. Where retries wait because of it, its end takes long: in some lives is enough.
-        guarded = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(retry_breaker_min_runs_per_minute=0)
-        self.settings = msgspec.structs.replace(Settings(), data=MEMORY, worker=guarded)
+        # Many handlers fail for ever in a random run. The retry breaker prolongs such a run, so only some have it.
+        worker = WorkerSettings() if seed % 10 in (1, 3) else WorkerSettings(retry_breaker_min_runs_per_minute=0)
+        self.settings = msgspec.structs.replace(Settings(), data=MEMORY, worker=worker)
         if self.load.retention is not None:
             self.settings = msgspec.structs.replace(self.settings, retention=self.load.retention)
         self.process: Process | None = None
@@ -234,11 +234,11 @@ class Simulation:
         self._specs: dict[str, JobSpec] = {}
         """The present definition of each job, unless a request about it had no answer."""
         self._clock_errors: dict[str, int] = {}
-        """Of each process that had one the present error of its clock."""
+        """The present clock error of each process that has one."""
         self._machine_ahead_ms = 0
-        """How far the clock of the machine is ahead of the reference."""
+        """By how many ms the clock of the machine is ahead of the reference clock."""
         self._keyed: dict[tuple[str, str], set[str]] = {}
-        """(tenant, unique key) -> jobs that had it."""
+        """(tenant, unique key) -> jobs that had the key."""
 
     def __enter__(self) -> "Simulation":
         return self
@@ -250,7 +250,7 @@ class Simulation:
     # -- the process ---------------------------------------------------------------------------------------------------
 
     async def boot(self) -> None:
-        """Start a process on the disk and wait until it is up (or dead again)."""
+        """Start a process on the disk, and wait until it is up or dead again."""
         self._boots += 1
         self.process = process = self.world.process("noonday")
         self.engine = None
@@ -270,7 +270,7 @@ class Simulation:
             index=MemoryHotIndex(self.settings.scheduler.lead_ms, self.most_of_a_tenant, budget),
             budget=budget,
             bus=LoggedBus(clock, self.history, self.world.now_ms, self._boots),
-            signals=LookingSignals(self.history, self.world.now_ms),
+            signals=NotingSignals(self.history, self.world.now_ms),
             leases=LocalLeases(None, clock),
             keyring=self.keyring,
         )
@@ -288,14 +288,14 @@ class Simulation:
         up.set_result(None)
 
     def _clock_of(self, process: Process) -> SimClock:
-        """An embedded engine goes by the clock of its machine, whatever that says."""
+        """Return the clock of the machine: an embedded engine uses it uncorrected."""
         clock = SimClock(self.world, process)
         clock.offset_ms = self._machine_ahead_ms
         self._note_clock(process, clock)
         return clock
 
     def _note_clock(self, process: Process, clock: SimClock) -> None:
-        """A clock was set or corrected."""
+        """Note that a clock was stepped or corrected."""
         now_ms = self.world.now_ms()
         error_ms = clock.now_ms() - now_ms
         if error_ms != self._clock_errors.get(str(process), 0):
@@ -303,16 +303,16 @@ class Simulation:
             self.history.clock_errors.append((str(process), now_ms, error_ms))
 
     def _step_from(self, ahead_ms: int) -> int:
-        """How far a clock is set that is ahead by so much."""
+        """Choose the step of a clock that is ahead by `ahead_ms`."""
         step_ms = self.load.random.randint(-CLOCK_ERROR_MS, CLOCK_ERROR_MS)
         return max(-CLOCK_ERROR_MS, min(CLOCK_ERROR_MS, ahead_ms + step_ms)) - ahead_ms
 
     def disturbances(self) -> list[Coroutine[Any, Any, None]]:
-        """What goes on beside the director, if the load says so."""
+        """Start the disturbances that the load asks for, beside the director."""
         return [self.set_clocks()]
 
     async def set_clocks(self) -> None:
-        """Now and then somebody sets the clock of the machine, in runs that say so."""
+        """Step the clock of the machine now and then, in runs whose load says so."""
         while self.load.clock_steps:
             await asyncio.sleep(self.load.random.random() * 12)
             step_ms = self._step_from(self._machine_ahead_ms)
@@ -327,7 +327,7 @@ class Simulation:
         return JobId(f"{time[:8]}-{time[8:]}-7{self._ids % 4096:03x}-8000-{self._ids:012x}")
 
     async def restart_forever(self) -> None:
-        """Whenever the process dies, another one is started after a while."""
+        """Start another process some time after each death."""
         while True:
             process = self.process
             assert process is not None
@@ -339,7 +339,7 @@ class Simulation:
             await self.boot()
 
     def _handlers(self, process: Process) -> dict[tuple[str, str], Handler]:
-        """Handlers that are coroutines and, in runs that say so, handlers in threads."""
+        """Coroutine handlers, and thread handlers in runs whose load says so."""
         modes = {"act": Mode.ASYNC, "block": Mode.THREAD} if self.load.threads else {"act": Mode.ASYNC}
         return {("p", name): self._handler(process, name, mode) for name, mode in modes.items()}
 
@@ -407,8 +407,10 @@ class Simulation:
         spec: JobSpec | None = None,
         key: tuple[str, str] | None = None,
     ) -> T | None:
-        """Make a request of the process, if it is up. One that is not answered may have happened, or not; one that is refused
-        has not."""
+        """Send a request to the process, if it is up.
+
+        A request without an answer may have taken effect or not. A refused request has not.
+        """
         engine, process = self.engine, self.process
         if engine is None or process is None or not process.alive:
             return None
@@ -430,7 +432,7 @@ class Simulation:
         if outcome and not isinstance(outcome[0], Exception):
             shown = outcome[0]
             if isinstance(shown, JobView) and action == "create":
-                # With a unique key that is taken, the job that has it was updated.
+                # A request with a taken unique key updated the job that has the key.
                 is_update = key is not None and (shown.version > 1 or shown.job_id in self._keyed.get(key, ()))
                 action, target = "replace" if is_update else "create", shown.job_id
             self.history.answers.append(Answer(action, target, at_ms, value, asked_ms, spec, shown, key))
@@ -447,7 +449,7 @@ class Simulation:
         return job
 
     async def _create_by_key(self, spec: JobSpec, caller: Caller, key: tuple[str, str]) -> JobView | None:
-        """Create a job, or update the one that has the key. Without an answer, nobody knows which of the two it was."""
+        """Create a job, or update the one that has the key. Without an answer, the outcome is unknown."""
         jobs = self._keyed.setdefault(key, set())
         known = {job: self._specs.pop(job) for job in sorted(jobs) if job in self._specs}
         count, value = len(self.history.answers), spec.payload["v"]
@@ -456,11 +458,14 @@ class Simulation:
             jobs.add(job.job_id)
             self._specs |= {**known, job.job_id: spec}
         elif len(self.history.answers) == count:
-            self._specs |= known  # it was refused, or never sent
+            self._specs |= known  # the request was refused, or never sent
         return job
 
     async def create_any(self) -> JobView | None:
-        """Create a job of any kind, for any tenant. In some runs, some jobs have a unique key, and are asked for again by it."""
+        """Create a job of any kind, for any tenant.
+
+        In some runs, some jobs have a unique key, and later requests use the same key.
+        """
         caller = self.random.choice([USER, USER, OTHER])
         spec = self.any_spec()
         if self.load.threads and self.load.random.random() < 0.3:
@@ -474,11 +479,13 @@ class Simulation:
         return await self.create(spec, caller)
 
     def _with_key(self, spec: JobSpec, caller: Caller) -> JobSpec:
-        """The definition under one of two keys. Sometimes exactly what the job that has the key says already."""
+        """Give a definition one of two unique keys. Sometimes return exactly the definition of the job that has the key."""
         key = self.load.random.choice(["first", "second"])
-        said = [self._specs[job] for job in sorted(self._keyed.get((caller.tenant, key), ())) if job in self._specs]
-        if said and self.load.random.random() < 0.3:
-            return said[-1]
+        definitions = [
+            self._specs[job] for job in sorted(self._keyed.get((caller.tenant, key), ())) if job in self._specs
+        ]
+        if definitions and self.load.random.random() < 0.3:
+            return definitions[-1]
         return msgspec.structs.replace(spec, unique_key=key, payload={**spec.payload, "v": self.world.now_ms()})
 
     async def replace(self, job: str, spec: JobSpec, caller: Caller = USER) -> JobView | None:
@@ -491,14 +498,14 @@ class Simulation:
         if shown is not None:
             self._specs[job] = spec
         elif known is not None and len(self.history.answers) == count:
-            self._specs[job] = known  # it was refused, or never sent
+            self._specs[job] = known  # the request was refused, or never sent
         return shown
 
     def spec(self, **fields: Any) -> JobSpec:
         return JobSpec(**{"target": Target("p", "act"), "payload": {"v": 1}, "retry_policy": QUICK, **fields})
 
     def any_spec(self) -> JobSpec:
-        """A job of any kind the seed likes."""
+        """Return a random definition."""
         random = self.random
         payload = {"v": 1, **random.choice(_BEHAVIOURS)}
         common: dict[str, Any] = {
@@ -530,7 +537,7 @@ class Simulation:
         return self.spec(type=JobType.INTERVAL, every_sec=random.choice([1, 2.5, 6]), **common)
 
     async def full_disk(self, seconds: float) -> None:
-        """Nothing can be stored for a while."""
+        """Let nothing be stored for some seconds."""
         now_ms = self.world.now_ms()
         self.history.spans.append(Span("full", now_ms, now_ms + round(seconds * 1000)))
         self.disk.full = True
@@ -538,27 +545,27 @@ class Simulation:
         self.disk.full = False
 
     async def rate(self, per_sec: float) -> None:
-        """The other tenant's executions are handed out no faster than this."""
+        """Limit the rate at which executions of the other tenant are dispatched."""
         settings = TenantSettings(rate_per_sec=per_sec, burst=2, retention_days=self.load.other_keeps_days)
         value = (OTHER.tenant, Rate(per_sec, 2))
         await self.ask("rate", "", lambda engine: engine.services.tenants.put(USER, OTHER.tenant, settings), value)
 
     async def keep(self) -> None:
-        """The other tenant keeps what is over for a time of its own, in runs that say so."""
+        """Give the other tenant its own retention, in runs whose load says so."""
         if self.load.other_keeps_days is not None:
             settings = TenantSettings(retention_days=self.load.other_keeps_days)
             tenant = OTHER.tenant
             await self.ask("keep", "", lambda engine: engine.services.tenants.put(USER, tenant, settings), tenant)
 
     def interrupt(self, statements: int) -> None:
-        """A statement of the store fails in the middle, in one of the next transactions, as if by an error of its own."""
+        """Let a statement of a coming transaction fail in the middle, as if by an error of the store."""
         self.disk.interrupts.append(statements)
 
     def instant(self) -> datetime:
         return datetime.fromtimestamp(self.world.now_ms() / 1000, UTC)
 
     async def meddle(self, jobs: list[JobView]) -> None:
-        """Do something to a job that exists."""
+        """Send a random request about an existing job."""
         random = self.random
         job = random.choice(jobs)
         caller = CALLERS[TenantId(job.tenant)]
@@ -607,23 +614,23 @@ class Simulation:
             await self.ask("retry", row[0], lambda e: e.services.dead_letters.retry(caller, row[0]))
 
     async def _intrude(self, job: JobView) -> None:
-        """A caller of another tenant wants something of a job: there is no such job for it."""
+        """Send a request of another tenant about a job. It must be answered as if the job did not exist."""
         stranger = next(caller for tenant, caller in CALLERS.items() if tenant != job.tenant)
-        wish = self.random.choice(["pause", "delete", "trigger"])
+        verb = self.random.choice(["pause", "delete", "trigger"])
         if (
-            await self.ask("intrude", job.job_id, lambda e: getattr(e.services.jobs, wish)(stranger, job.job_id))
+            await self.ask("intrude", job.job_id, lambda e: getattr(e.services.jobs, verb)(stranger, job.job_id))
             is not None
         ):
-            self.history.problems.append(f"tenancy: a stranger's {wish} of {job.job_id} was answered")
+            self.history.problems.append(f"tenancy: a stranger's {verb} of {job.job_id} was answered")
 
     async def cap(self, most: int, tenant: TenantId = USER.tenant) -> None:
-        """No more of a tenant's executions are handed out at once."""
+        """Limit how many executions of a tenant are dispatched at the same time."""
         days = self.load.other_keeps_days if tenant == OTHER.tenant else None
         settings = TenantSettings(max_running=most, retention_days=days)
         await self.ask("cap", "", lambda engine: engine.services.tenants.put(USER, tenant, settings), (tenant, most))
 
     async def resume_all(self, jobs: Sequence[JobView]) -> None:
-        """Nothing stays paused for ever: asks until each job is known not to be."""
+        """Resume paused jobs until each job is known to be active."""
         for job in jobs:
             query = "SELECT 1 FROM jobs WHERE id = ? AND state = 1"
             while self.disk.conn.execute(query, (job.job_id,)).fetchone():
@@ -638,10 +645,10 @@ class Simulation:
             execution: str = row[0]
             await self.ask("cancel", execution, lambda e: e.services.executions.cancel(caller, execution))
 
-    # -- a whole life --------------------------------------------------------------------------------------------------
+    # -- a whole run ---------------------------------------------------------------------------------------------------
 
     def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
-        """Let a director direct, then wait for quiet, and answer the promises that were broken."""
+        """Run a director, wait for quiet, and return the broken promises."""
         self.direct(director)
         calm = not (self.history.deaths or self.history.spans or self.world.fault_log)
         return [
@@ -651,7 +658,7 @@ class Simulation:
         ]
 
     def check_times(self) -> Iterator[str]:
-        """What only a history of every commit and of the log can show."""
+        """Check what only a history of every commit and of the log can show."""
         rows = SqliteRows(self.disk.conn)
         yield from check_log(rows, self.history)
         yield from check_offsets(self.history, seen(self.disk.conn))
@@ -668,11 +675,11 @@ class Simulation:
             yield from self.scene().problems()
 
     def recovery_ms(self, why: str) -> int:
-        """How long the consequences of a fault may be felt after its end."""
+        """Time in ms for which the consequences of a fault may last after its end."""
         return RECOVERY_MS[why.split()[0]]
 
     def scene(self) -> Scene:
-        """The run as the check of lateness sees it."""
+        """Return the data that the check of lateness needs."""
         return Scene(
             rows=SqliteRows(self.disk.conn),
             history=self.history,
@@ -703,7 +710,7 @@ class Simulation:
         self.world.run(direct())
 
     async def quiet(self, limit_sec: float = 2_000) -> None:
-        """Until nothing is open and nothing is due any more, or a promise was seen to be broken."""
+        """Wait until no execution is open and none is due, or until a broken promise was seen."""
         waited = 0.0
         while waited < limit_sec:
             await asyncio.sleep(2)
@@ -712,7 +719,7 @@ class Simulation:
                 return
 
     def _is_quiet(self) -> bool:
-        """Paused jobs are left alone; everything else has ended."""
+        """Whether everything except paused jobs has ended."""
         open_ = self.disk.conn.execute(
             """SELECT count(*) FROM executions x LEFT JOIN timeline t ON t.key = x.id
                WHERE x.state < 2 AND NOT (t.key IS NOT NULL AND t.due_ms IS NULL)"""

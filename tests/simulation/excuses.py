@@ -1,8 +1,9 @@
-"""Names the fault behind a second run: which process or server it met, and when.
+"""Find the fault that explains a second run: the process or server that it met, and the time.
 
-A run is in flight from the moment in which its worker takes the dispatch until the log has acknowledged the first report of it. A
-fault excuses what follows only if the run met it: if it was in flight when the fault began or was under way. A run that overlaps
-another one may have met its fault later, for nobody can end the runs of a process that is frozen or cut off.
+A run is in flight from the moment in which its worker takes the dispatch until the log has acknowledged the first report of
+it. A fault excuses later runs only if the run met it: if the run was in flight when the fault began or while it lasted. A run
+that overlaps another one may have met its fault later, because no process can end the runs of a process that is frozen or cut
+off.
 """
 
 import sys
@@ -13,19 +14,21 @@ from tests.simulation.history import Effect, History
 from tests.simulation.kernel import Fault, FaultKind, World
 
 OF_WORKERS = ("redis", "kafka")
-"""The servers that a worker speaks with. To be cut off from another one explains nothing."""
+"""The servers that a worker talks to. A cut from any other server explains nothing."""
 SET_AGAIN_MS = 12_000
-"""Flag keepers set all revocations again every ten seconds, also in a copy that they do not know to be old."""
+"""Recorders restore all revocations every ten seconds, also in a copy of Redis that they do not know to be old."""
 
 
 def harm(world: World) -> Iterator[Fault]:
-    """Faults that stop a process. A step of its clock does not."""
+    """Faults that stop a process. A clock step does not."""
     return (fault for fault in world.fault_log if fault.kind is not FaultKind.CLOCK_STEP)
 
 
 def excuse_for(before: Effect, after: Effect, history: History, world: World, *, again: bool = False) -> str | None:
-    """What happened to the earlier of two runs that explains the later one. `again`: one dispatch ran twice, one after the
-    other."""
+    """Return the fault of the earlier of two runs that explains the later one.
+
+    `again`: one dispatch ran twice, one after the other.
+    """
     by_ms = after.start_ms
     abandoned_ms = history.abandoned_ms(before)
     if abandoned_ms is not None and abandoned_ms <= by_ms and not again:
@@ -36,13 +39,13 @@ def excuse_for(before: Effect, after: Effect, history: History, world: World, *,
 
 
 def unharmed(history: History, world: World) -> list[Effect]:
-    """Runs that met no fault, and are not the repetition of one that did."""
+    """Runs that met no fault, and are not the repetition of a run that did."""
     harmed: dict[str, int] = defaultdict(int)
     found = []
     for effect in history.effects:
         end_ms = sys.maxsize if effect.end_ms is None else effect.end_ms
         if history.abandoned_ms(effect) is not None:
-            continue  # others need not wait for its true end
+            continue  # other runs need not wait for its true end
         if _fault_of(effect, end_ms, history, world) is not None:
             harmed[effect.execution] = max(harmed[effect.execution], effect.dispatch)
         elif effect.dispatch > harmed[effect.execution]:
@@ -51,7 +54,7 @@ def unharmed(history: History, world: World) -> list[Effect]:
 
 
 def _fault_of(run: Effect, by_ms: int, history: History, world: World) -> str | None:
-    """The fault that a run met from the moment in which it was taken until an instant."""
+    """Return the fault that a run met between the moment in which it was taken and an instant."""
     since_ms = history.taken.get((run.execution, run.dispatch), {}).get(run.process, run.start_ms)
     for fault in harm(world):
         if fault.process == run.process and since_ms <= fault.now_ms <= by_ms:
@@ -69,14 +72,15 @@ def _lost_memory(before: Effect, after: Effect, history: History) -> str | None:
             return f"Redis lost its memory at {at_ms}"
     acked_ms = history.acks.get((before.execution, before.dispatch, before.process), sys.maxsize)
     for copy in history.old_copies:
-        # A claim that is acknowledged before the copy is made is in it.
+        # A claim that was acknowledged before the copy was made is in the copy.
         if before.start_ms <= copy.at_ms <= after.start_ms and acked_ms > copy.copied_ms - 1_000:
             return f"Redis was at {copy.at_ms} what it had been at {copy.copied_ms}"
     return None
 
 
 def forgotten(history: History, acked_ms: int, checked_ms: int) -> str | None:
-    """Why a pre-start check did not find what was acknowledged before it: Redis was an older copy, which nobody knew yet."""
+    """Explain why a pre-start check did not find an acknowledged revocation: Redis was an older copy, and no recorder knew
+    it yet."""
     for copy in history.old_copies:
         until_ms = copy.at_ms + SET_AGAIN_MS if copy.found_ms is None else copy.found_ms
         if copy.copied_ms <= acked_ms <= copy.at_ms <= checked_ms <= until_ms:

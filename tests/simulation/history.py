@@ -1,4 +1,4 @@
-"""What happened, as the checker needs it: answers to users, effects of handlers, pre-start checks, deaths."""
+"""The history of a run, as the checker needs it: answers to users, effects of handlers, pre-start checks, deaths."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,9 +8,9 @@ from noonday.model.job import JobSpec
 from noonday.model.message import LogEntry, Report
 
 CANCEL_GRACE_MS = 5_000
-"""How long a run that was asked to end may go on before it is abandoned."""
+"""Time in ms for which a run may go on after it was asked to end. Then it is abandoned."""
 ABANDONED = (Outcome.TIMED_OUT, Outcome.CANCELLED, Outcome.INTERRUPTED)
-"""What is reported for a run that ignores its end."""
+"""Outcomes that are reported for a run that ignores its end."""
 
 
 @dataclass
@@ -26,14 +26,14 @@ class Effect:
     payload: Any
     end_ms: int | None = None
     checked_ms: int = 0
-    """When the pre-start check was asked for, or earlier: what was acknowledged before it must win."""
+    """When the pre-start check was requested, or earlier. A revocation that was acknowledged before this time must win."""
     in_thread: bool = False
-    """It cannot be cancelled: asked to end, it runs on, and is abandoned after the grace."""
+    """Whether the run is in a thread, which cannot be cancelled: it goes on, and is abandoned after the grace."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A request that was answered. One whose action ends with `?` was not: it may have happened, or not."""
+    """An answered request. If the action ends with `?`, there was no answer, and the request may have taken effect or not."""
 
     action: str
     target: str
@@ -41,15 +41,15 @@ class Answer:
     value: Any = None
     asked_ms: int = 0
     spec: JobSpec | None = None
-    """The definition that was asked for."""
+    """The definition in the request."""
     shown: Any = None
-    """What the user was shown."""
+    """The answer that the user saw."""
     key: tuple[str, str] | None = None
-    """(tenant, unique key), if the job was asked for by its key: the request creates it, or updates the job that has the key."""
+    """(tenant, unique key), if the request created or updated a job by its key."""
 
     @property
-    def wish(self) -> str:
-        """The action, answered or not."""
+    def verb(self) -> str:
+        """The action without its `?`."""
         return self.action.rstrip("?")
 
     @property
@@ -58,7 +58,7 @@ class Answer:
 
 
 class Span(NamedTuple):
-    """A reason to wait, and how long it holds."""
+    """A reason to wait, and how long it lasts."""
 
     why: str
     from_ms: int
@@ -66,7 +66,7 @@ class Span(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """A message of a pool that a committed offset has passed: it is not delivered again."""
+    """A message of a pool below a committed offset: it is not delivered again."""
 
     at_ms: int
     execution: str
@@ -84,56 +84,57 @@ class Logged(NamedTuple):
 
 @dataclass
 class OldCopy:
-    """Redis became what it was some seconds before. It lacks what was noted in between."""
+    """Redis became an older copy of itself. It lacks the writes of the seconds between."""
 
     copied_ms: int
     at_ms: int
     found_ms: int | None = None
-    """When a flag keeper saw that it is an older copy, and ended its generation."""
+    """When a recorder recognised the older copy, and ended its generation."""
 
 
 @dataclass
 class History:
     answers: list[Answer] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
-    looks: dict[tuple[str, int], int] = field(default_factory=dict)
-    """(execution, dispatch) -> when the last look before its start was answered."""
+    checks: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(execution, dispatch) -> when the last pre-start check before its start was answered."""
     deaths: list[tuple[str, int]] = field(default_factory=list)
     """(process, when it was killed)."""
     cuts: list[tuple[str, str, int, int]] = field(default_factory=list)
-    """(process, server, from, until): who could not reach whom."""
+    """(process, server, from, until): cut connections."""
     acks: dict[tuple[str, int, str], int] = field(default_factory=dict)
     """(execution, dispatch, process) -> when the first report of it was acknowledged to its worker."""
     flushes: list[int] = field(default_factory=list)
-    """When Redis forgot everything."""
+    """When Redis lost its memory."""
     old_copies: list[OldCopy] = field(default_factory=list)
     """When Redis was replaced by an older copy of itself."""
     boots: list[tuple[str, int]] = field(default_factory=list)
     """(process, when it was up)."""
     spans: list[Span] = field(default_factory=list)
-    """What else stood in the way, and when."""
+    """Other reasons to wait, with their times."""
     taken: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
-    """(execution, dispatch) -> processes that had it in hand, and since when."""
+    """(execution, dispatch) -> processes that had taken it, and since when."""
     passed: list[Passed] = field(default_factory=list)
-    """Messages that committed offsets have passed."""
+    """Messages below a committed offset."""
     log: list[Logged] = field(default_factory=list)
-    """What workers and recorders wrote to the log."""
+    """Entries that workers and recorders wrote to the log."""
     log_ends: dict[int, int] = field(default_factory=dict)
-    """Partition -> when what was written to it was lost."""
+    """Partition -> when its log entries were lost."""
     clock_errors: list[tuple[str, int, int]] = field(default_factory=list)
-    """(process, since when, by how much its clock was ahead of the reference)."""
+    """(process, since when, by how much its clock was ahead of the reference clock)."""
     excuses: list[str] = field(default_factory=list)
-    """Second runs that a fault explains: which process or server it met, and when."""
+    """Second runs that a fault explains: the process or server, and the time."""
     problems: list[str] = field(default_factory=list)
-    """What was seen to be wrong while it happened."""
+    """Problems that were seen during the run."""
 
     @property
     def skew_ms(self) -> int:
-        """How far any clock was off at most."""
+        """The largest offset of any clock."""
         return max((abs(error_ms) for _, _, error_ms in self.clock_errors), default=0)
 
     def ahead_ms(self, process: str, at_ms: int) -> int:
-        """By how much the clock of a process was ahead in the second before an instant: that much too early it may begin."""
+        """Return by how many ms the clock of a process was ahead in the second before an instant: so much too early it may
+        start a run."""
         errors = [(since_ms, error_ms) for name, since_ms, error_ms in self.clock_errors if name == process]
         untils = [*(since_ms for since_ms, _ in errors[1:]), at_ms] if errors else []
         recent = [
@@ -144,7 +145,8 @@ class History:
         return max((0, *recent))
 
     def abandoned_ms(self, run: Effect) -> int | None:
-        """When the end of a run in a thread was reported before it came: the grace was over, and the run was abandoned."""
+        """Return when the end of a run in a thread was reported before it came: the grace was over, and the run was
+        abandoned."""
         if not run.in_thread:
             return None
         for _, at_ms, entry in self.log:
@@ -162,5 +164,5 @@ class History:
         return [answer for answer in self.answers if answer.action in actions]
 
     def asked(self, *revocations: str) -> list[Answer]:
-        """Answers and requests without one."""
-        return [answer for answer in self.answers if answer.wish in revocations]
+        """Requests with and without an answer."""
+        return [answer for answer in self.answers if answer.verb in revocations]

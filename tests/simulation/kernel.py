@@ -45,7 +45,7 @@ START_MS = 1_893_456_000_000
 
 
 class SimulationError(Exception):
-    """A run could not end well. The message has the seed and the last steps."""
+    """A run could not end properly. The message has the seed and the last steps."""
 
 
 class SimulationStuck(SimulationError):
@@ -53,7 +53,7 @@ class SimulationStuck(SimulationError):
 
 
 class SimulationFailed(SimulationError):
-    """An exception that nobody awaited; it is the cause of this one."""
+    """An exception that no task awaited; it is the cause of this one."""
 
 
 class FaultKind(StrEnum):
@@ -65,15 +65,15 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that was done to a process, by a plan or by a test."""
+    """A fault of a process, caused by a plan or by a test."""
 
     process: str
     kind: FaultKind
     step: int
-    """How many steps the process had made."""
+    """The number of steps that the process had made."""
     now_ms: int
     by_ms: int | None = None
-    """The planned length of a freeze, None if open-ended; the size of a clock step."""
+    """The planned duration of a freeze, None if open-ended; or the size of a clock step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class FaultPlan:
     window_ms: tuple[int, int] = (0, sys.maxsize)
     """First and last moment of a fault, counted from the start of the world."""
     limit: int = sys.maxsize
-    """At most so many kills and freezes in all."""
+    """The largest number of kills and freezes."""
     only: tuple[str, ...] | None = None
     """Names of the processes to harm, in all their incarnations; None for every process."""
 
@@ -120,7 +120,7 @@ class World:
 
     @property
     def steps(self) -> int:
-        """How many handles have run, over all processes."""
+        """The number of handles that have run, over all processes."""
         return self.loop.steps
 
     @property
@@ -129,15 +129,15 @@ class World:
         return self.loop.trace()
 
     def now_ms(self) -> int:
-        """The reference clock, which no clock step touches."""
+        """The reference clock, which no clock step affects."""
         return START_MS + self.loop.now_us // 1_000
 
     def note(self, text: str) -> None:
-        """Put a line into the trace."""
+        """Add a line to the trace."""
         self.loop.note(text)
 
     def process(self, name: str) -> "Process":
-        """Start a process. A name may be used again once its former bearer is dead."""
+        """Start a process. A name may be used again after its former process died."""
         namesakes = [process for process in self._processes if process.name == name]
         if any(process.alive for process in namesakes):
             raise ValueError(f"process {name!r} is alive; kill it before starting it again")
@@ -157,7 +157,7 @@ class World:
         with self.loop.running():
             task = self.loop.create_task(director, name="director", context=Context())
             self._drive(task, limit_us, self.steps + self._max_steps)
-            # A failure in a process is told instead of the director's own, which it most likely caused.
+            # A failure in a process is raised instead of the director's own, which it most likely caused.
             task._log_traceback = False
             self._raise_failure()
         return self._outcome(task)
@@ -245,7 +245,7 @@ class World:
         task.add_done_callback(look_at_its_end, context=Context())
 
     def _has_failed_tasks(self) -> bool:
-        """Whether a spawned task failed and nobody who could take its exception did."""
+        """Whether a spawned task failed and no live task could take its exception."""
         if not self._suspects:
             return False
         self._suspects = [(process, task) for process, task in self._suspects if process.alive and _is_untaken(task)]
@@ -288,12 +288,12 @@ class Process:
         self.alive = True
         self.frozen = False
         self.steps = 0
-        """How many of its handles have run."""
+        """The number of handles of this process that have run."""
         self.on_step: Callable[[int], None] | None = None
-        """Called after each step with their number so far; the place to kill or freeze at step k."""
+        """Called after each step with the number of steps so far; the place to kill or freeze at step k."""
         self.lane = _Lane(self)
         self.lanes: list[_Lane] = []
-        """Those with something ready."""
+        """Lanes with a ready handle."""
         self._world = world
         self._loop = world.loop
         self._context = Context()
@@ -317,7 +317,7 @@ class Process:
         return task
 
     def kill(self) -> None:
-        """From now on nothing of this process runs: no finally block, no except clause."""
+        """Kill the process: nothing of it runs from now on, no finally block and no except clause."""
         if not self.alive:
             return
         self._stop_running()
@@ -330,7 +330,7 @@ class Process:
                 mourner.set_result(None)
 
     def freeze(self, for_ms: int | None = None) -> None:
-        """Hold all that is or becomes ready or due, until `wake` or for so long."""
+        """Freeze the process: handles that are ready or due wait until `wake`, or for the given time."""
         if not self.alive or self.frozen:
             return
         self._stop_running()
@@ -340,7 +340,7 @@ class Process:
             self._alarm = self._loop.call_later(for_ms / 1_000, self.wake, context=Context())
 
     def wake(self) -> None:
-        """Let a frozen process run again; what was held is ready now."""
+        """Let a frozen process run again; the handles that waited are ready now."""
         if not self.frozen:
             return
         self.frozen = False
@@ -357,7 +357,7 @@ class Process:
             await mourner
 
     def tasks(self) -> list["SimTask"]:
-        """Those that still exist, in the order of their creation."""
+        """Tasks that still exist, in the order of their creation."""
         return [task for ref in self._tasks if (task := ref()) is not None]
 
     def pending(self) -> list["SimTask"]:
@@ -370,7 +370,7 @@ class Process:
             self._sweep_at = 64 + 2 * len(self._tasks)
 
     def offer(self, lane: "_Lane") -> None:
-        """Take note of a lane that has become ready."""
+        """Note a lane that has become ready."""
         if not self.lanes and self.alive and not self.frozen:
             self._loop.runnable.append(self)
         self.lanes.append(lane)
@@ -419,18 +419,18 @@ class SimClock:
 
 
 class KeptClock(SimClock):
-    """The clock of a process that is off by so much, as far as the process has not measured and corrected it."""
+    """The clock of a process with an offset, as far as the process has not measured and corrected it."""
 
     def __init__(self, world: World, process: Process, ahead_ms: int) -> None:
         super().__init__(world, process)
         self.ahead_ms = ahead_ms
-        """How far its own clock is ahead of the reference. `offset_ms` is the correction."""
+        """By how many ms its own clock is ahead of the reference clock. `offset_ms` is the correction."""
 
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead_ms
 
     def system_ms(self) -> float:
-        """The clock as it is, uncorrected."""
+        """The uncorrected clock."""
         return START_MS + self._world.loop.now_us / 1_000 + self.ahead_ms
 
     def step(self, ms: int) -> None:
@@ -444,13 +444,13 @@ def current_process() -> Process | None:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """An event loop without a clock, sockets or threads. What is not defined here raises NotImplementedError."""
+    """An event loop without a clock, sockets or threads. An undefined method raises NotImplementedError."""
 
     def __init__(self, order: Random, *, shuffle: bool, trace_size: int) -> None:
         self.now_us = 0
         self.steps = 0
         self.runnable: list[Process] = []
-        """Processes with something ready that are neither frozen nor dead."""
+        """Processes with a ready handle that are neither frozen nor dead."""
         self.failure: _Failure | None = None
         self._draw = order.random
         self._shuffle = shuffle
@@ -463,7 +463,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._closed = False
 
     def belongs_to(self, director: Process, after_step: Callable[[Process], None]) -> None:
-        """Name the home of what belongs to no process, and who is called after each step of a living process."""
+        """Name the process of handles that belong to no process, and the function that is called after each step of a live
+        process."""
         self._director = director
         self._lane = director.lane
         self._after_step = after_step
@@ -489,7 +490,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return timers[0][0] if timers else None
 
     def advance(self, to_us: int) -> None:
-        """Move the clock, and make ready what is due by then."""
+        """Advance the clock, and make the handles ready that are due by then."""
         self.now_us = max(self.now_us, to_us)
         while self._timers and self._timers[0][0] <= to_us:
             self._make_ready(heapq.heappop(self._timers)[2])
@@ -501,7 +502,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return [f"{step} +{us / 1_000:.3f} ms {who}: {what}" for step, us, who, what in self._trace]
 
     def fail(self, failure: "_Failure") -> None:
-        """Stop the run after this step. The first failure is the one that is told."""
+        """Stop the run after this step. The first failure is raised."""
         if self.failure is None:
             self.failure = failure
 
@@ -532,7 +533,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 gc.enable()
 
     def dispose(self, processes: list[Process]) -> None:
-        """Close every coroutine that is left, without a word, and forget all that waits."""
+        """Close every remaining coroutine silently, and drop all waiting handles."""
         if self._is_running:
             raise RuntimeError("a world cannot be closed while it runs")
         self._closing = True
@@ -546,7 +547,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 process.forget()
         self._closed = True
 
-    # What asyncio asks of a loop.
+    # The methods that asyncio calls on a loop.
 
     def time(self) -> float:
         return self.now_us / 1_000_000
@@ -609,10 +610,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     async def shutdown_asyncgens(self) -> None:
-        """Generators end with their process."""
+        """Return at once: generators end with their process."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """Return at once: there is no executor."""
 
     def _handle(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> "_Handle":
         if self._closed:
@@ -699,7 +700,7 @@ class _Lane(deque["_Handle"]):
 class _Handle(asyncio.TimerHandle):
     __slots__ = ("label", "lane")
 
-    # The original asks its loop for debugging and keeps tracebacks; thousands of these are made per run.
+    # The original asks its loop for the debug mode and keeps tracebacks; a run makes thousands of these.
     def __init__(
         self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, lane: _Lane, label: str
     ) -> None:
@@ -715,7 +716,7 @@ class _Handle(asyncio.TimerHandle):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the clock has a reason to move for it."""
+        """Whether the clock may be advanced for it."""
         return not self._cancelled and self.lane.process.alive
 
     def cancel(self) -> None:
@@ -740,12 +741,12 @@ def _failure_of(task: asyncio.Task[Any]) -> _Failure:
 
 
 def _is_untaken(task: asyncio.Task[Any]) -> bool:
-    """Whether it ended with an exception that nobody has asked for."""
+    """Whether it ended with an exception that no task has taken."""
     return task.done() and not task.cancelled() and task._log_traceback
 
 
 def _microseconds(seconds: float) -> int:
-    """Rounded up, but for the noise of floats; a wait is never nothing, or a loop that waits it out would not end."""
+    """Round up, except for the noise of floats. A wait is never zero, because a loop that waits would not end."""
     if seconds <= 0:
         return 0
     return max(1, math.ceil(min(seconds, 1e12) * 1e6 - 0.01))
@@ -774,18 +775,18 @@ _closed_worlds = 0
 
 
 def _spare_the_old_from_collection() -> None:
-    """Let the collection at a world's end look at that world's objects only."""
+    """Let the collection at the end of a world examine the objects of that world only."""
     global _open_worlds
     _open_worlds += 1
     gc.freeze()
 
 
 def _collect_the_young() -> None:
-    """Collect now what would otherwise warn of its end in the middle of an unrelated test."""
+    """Collect now those objects that would otherwise warn of their end in the middle of another test."""
     global _open_worlds, _closed_worlds
     _open_worlds -= 1
     _closed_worlds += 1
-    # The caller still holds this world, so it outlives its own collection; now and then all such are collected.
+    # The caller still holds this world, so it outlives its own collection; now and then all such worlds are collected.
     if _closed_worlds % 32 == 0:
         gc.unfreeze()
     with warnings.catch_warnings():

@@ -1,9 +1,9 @@
-"""Bounded lateness: nothing that no fault, limit, pause, key or backlog explains starts, ends or is settled late.
+"""Bounded lateness: no start, end or settlement is late without a fault, limit, pause, key or backlog that explains it.
 
-The wait of a dispatch begins when it could have started: at its due time, when its job was created, edited or resumed, when the
-former occurrence of its job was fired, or when its retry, snooze or return was due. The part of the wait that has a reason is
-taken off; the rest must be within `LATE_MS`. Each reason has an end: a fault explains what follows it only as long as the
-mechanism takes that recovers from it.
+The wait of a dispatch begins when it could have started: at its due time, when its job was created, edited or resumed, when
+the former occurrence of its job was fired, or when its retry, snooze or return was due. The part of the wait that has a reason
+is subtracted; the rest must be within `LATE_MS`. Each reason has an end: a fault explains a wait only as long as the mechanism
+takes that recovers from it.
 """
 
 import sys
@@ -23,30 +23,30 @@ from tests.simulation.observing import Seen
 from tests.simulation.rows import Rows, StoredExecution
 
 LATE_MS = 1_000
-"""How late something may start, end or be settled without a reason."""
+"""The largest lateness in ms of a start, an end or a settlement without a reason."""
 
 
 @dataclass
 class Scene:
-    """Everything about a run that explains why something waited."""
+    """The data about a run that explains why a dispatch waited."""
 
     rows: Rows
     history: History
     seen: Mapping[str, Sequence[Seen]]
     faults: Sequence[Span]
-    """Faults with the time that it takes to recover from them."""
+    """Faults with the time in ms that the recovery from them takes."""
     in_flight: Callable[[StoredExecution, int], Iterable[Span]]
-    """Faults that one dispatch of an execution met in the hands of a process."""
+    """Faults of a process that had taken a dispatch of an execution."""
     slots: int
-    """How many handlers a process runs at once."""
+    """The number of handlers that a process runs at the same time."""
     policy: RetryPolicy
     now_ms: int
     freed_ms: int = 300
-    """Until those who wait for a slot know that it is free."""
+    """Time in ms until waiting executions learn of a free slot."""
     skew_ms: int = 0
-    """How far clocks were off: that much later everything may be."""
+    """The largest offset of the clocks in ms: so much later everything may be."""
     retries_may_wait: bool = False
-    """Whether a breaker may keep retries back."""
+    """Whether a breaker may delay retries."""
 
     def problems(self) -> Iterator[str]:
         yield from self._over_caps()
@@ -64,7 +64,7 @@ class Scene:
                 yield from self._late_settlement(execution, effect)
 
     def _over_caps(self) -> Iterator[str]:
-        """I13: never are more executions of a tenant dispatched than its largest cap, since it had one."""
+        """I13: the number of dispatched executions of a tenant never exceeds its largest cap, since it has one."""
         caps: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for answer in self.history.answered("cap"):
             tenant, most = answer.value
@@ -82,7 +82,7 @@ class Scene:
                 yield f"I13: more than {most} executions of {tenant!r} were dispatched from {from_ms} to {until_ms}"
 
     def _dispatched(self, execution: StoredExecution) -> Iterator[tuple[int, int]]:
-        """When an execution was dispatched and open."""
+        """The spans in which an execution was dispatched and open."""
         since = None
         for note in self.seen.get(execution.id, ()):
             is_out = note.fired and note.state < State.FAILED
@@ -114,7 +114,7 @@ class Scene:
             )
 
     def _ready_ms(self, execution: StoredExecution, dispatch: int) -> int | None:
-        """When a dispatch could have started. None: that cannot be told."""
+        """Return when a dispatch could have started, or None if that is unknown."""
         notes = self.seen.get(execution.id, ())
         placed = next((note for note in notes if note.dispatch == dispatch and not note.buffered), None)
         if placed is None:
@@ -127,7 +127,7 @@ class Scene:
         return None if wait is None else max(placed.at_ms + wait, self._asked_ms(execution, sys.maxsize))
 
     def _plan_ms(self, execution: StoredExecution) -> int:
-        """When the former occurrence of the job was fired or decided: a job fires in the order of its times."""
+        """Return when the former occurrence of the job was fired or decided: a job fires in the order of its times."""
         former = [
             self.seen[other.id][0].at_ms
             for other in self.rows.executions_of[execution.job]
@@ -137,9 +137,9 @@ class Scene:
         return max([0, *former, *decided])
 
     def _asked_ms(self, execution: StoredExecution, until_ms: int) -> int:
-        """When somebody last asked something of the job that may have put it off."""
+        """Return the time of the last request about the job that may have delayed it."""
         answers = self._answers.get(execution.job, ())
-        return max((a.at_ms for a in answers if a.asked_ms <= until_ms and a.wish != "delete"), default=0)
+        return max((a.at_ms for a in answers if a.asked_ms <= until_ms and a.verb != "delete"), default=0)
 
     @cached_property
     def _answers(self) -> Mapping[str, list]:  # type: ignore[type-arg]
@@ -149,8 +149,8 @@ class Scene:
         return found
 
     def _wait_ms(self, execution: StoredExecution, dispatch: int) -> int | None:
-        """How long a dispatch waits after the one before it came back."""
-        places = [at for at, move in enumerate(execution.transitions) if move.state is State.PENDING]
+        """Return how long a dispatch waits after the one before it came back."""
+        places = [at for at, transition in enumerate(execution.transitions) if transition.state is State.PENDING]
         if len(places) < dispatch:
             return None
         at = places[dispatch - 1]
@@ -167,19 +167,20 @@ class Scene:
             return 1_500 if before is State.RUNNING else None
         if not reason.startswith("HANDED_BACK"):
             return 0
-        return hand_back_wait_ms(sum(move.state is State.PENDING for move in execution.transitions[1:at]))
+        return hand_back_wait_ms(sum(transition.state is State.PENDING for transition in execution.transitions[1:at]))
 
     def _policy_of(self, execution: StoredExecution) -> RetryPolicy:
         return self.policy
 
     def _late_recovery(self, execution: StoredExecution, started: Collection[tuple[str, int]]) -> Iterator[str]:
-        """A dispatch that orphan recovery found was out of reach all the time: otherwise something else had to start it."""
+        """A dispatch that orphan recovery returned was out of reach all the time: otherwise another mechanism had to start
+        it."""
         dispatch = 0
-        for move in execution.transitions:
-            if move.state is not State.PENDING:
+        for transition in execution.transitions:
+            if transition.state is not State.PENDING:
                 continue
             dispatch += 1
-            if dispatch == 1 or not str(move.reason or "").startswith("ORPHANED"):
+            if dispatch == 1 or not str(transition.reason or "").startswith("ORPHANED"):
                 continue
             orphan, notes = dispatch - 1, self.seen.get(execution.id, ())
             fired = next((note.at_ms for note in notes if note.dispatch == orphan and note.fired), None)
@@ -198,7 +199,7 @@ class Scene:
     # -- ends and settlements ------------------------------------------------------------------------------------------
 
     def _late_end(self, execution: StoredExecution, effect: Effect) -> Iterator[str]:
-        """A run ends within its timeout and the grace of a cancellation. Handlers here heed it at once."""
+        """A run ends within its timeout and the grace of a cancellation. Handlers here obey a cancellation at once."""
         limits = [spec.timeout_sec for spec in self._specs(execution) if spec.timeout_sec is not None]
         if not limits or len(limits) < len(self._specs(execution)):
             return
@@ -207,7 +208,7 @@ class Scene:
         if effect.end_ms is None and self._died(effect.process):
             return
         if effect.in_thread:
-            # It ends when it likes. By the end of the grace it is abandoned, and the store knows it.
+            # A thread ends at any time. By the end of the grace it is abandoned, and the store knows it.
             over_ms += CANCEL_GRACE_MS
             end_ms = min(end_ms, self._settled_ms(execution, effect))
         unexplained = _uncovered(over_ms, end_ms, self.faults)
@@ -215,7 +216,7 @@ class Scene:
             yield f"lateness: {effect} ran {unexplained} ms longer than its timeout of {max(limits)} s"
 
     def _late_settlement(self, execution: StoredExecution, effect: Effect) -> Iterator[str]:
-        """What ended is settled: the store knows it, or has given the dispatch to somebody else before."""
+        """An ended run is settled: the store knows its end, or has dispatched the execution again before."""
         if effect.end_ms is None:
             return
         settled = self._settled_ms(execution, effect)
@@ -227,7 +228,7 @@ class Scene:
             yield f"lateness: {effect} was settled at {settled}; {unexplained} ms have no reason"
 
     def _settled_ms(self, execution: StoredExecution, effect: Effect) -> int:
-        """When the store knew the end of a run, or had given its dispatch up."""
+        """Return when the store knew the end of a run, or had given its dispatch up."""
         notes = self.seen.get(execution.id, ())
         return next((n.at_ms for n in notes if n.dispatch > effect.dispatch or n.state >= State.FAILED), self.now_ms)
 
@@ -237,7 +238,7 @@ class Scene:
     # -- reasons -------------------------------------------------------------------------------------------------------
 
     def _specs(self, execution: StoredExecution) -> Sequence[JobSpec]:
-        """All definitions the job ever had."""
+        """All definitions that the job ever had."""
         return self._definitions.get(execution.job) or [self.rows.jobs[execution.job].spec]
 
     @cached_property
@@ -263,7 +264,7 @@ class Scene:
         found = defaultdict(list)
         since: dict[str, int] = {}
         for answer in self.history.asked("pause", "resume"):
-            if answer.wish == "pause":
+            if answer.verb == "pause":
                 since.setdefault(answer.target, answer.asked_ms)
             elif answer.target in since:
                 found[answer.target].append(Span("paused", since.pop(answer.target), answer.at_ms))
@@ -278,7 +279,8 @@ class Scene:
 
     @cached_property
     def _keys(self) -> Mapping[tuple[str, str, bool], list[Span]]:
-        """When the slots of a key are taken: all of them; in a line also while somebody is before."""
+        """The spans in which the slots of a key are taken: all of them, or, for an ordering key, while an earlier execution
+        is open."""
         holders: dict[tuple[str, str, bool], dict[str, tuple[int, int]]] = defaultdict(dict)
         limits: dict[tuple[str, str, bool], int] = {}
         for execution in self.rows.executions.values():
@@ -300,7 +302,8 @@ class Scene:
 
     @cached_property
     def _rates(self) -> Mapping[str, list[Span]]:
-        """When a tenant with a rate had no token: after each of its dispatches, and after a fault that lost a burst of them."""
+        """The spans in which a tenant with a rate had no token: after each of its dispatches, and after a fault that lost a
+        burst of tokens."""
         found: dict[str, list[Span]] = defaultdict(list)
         for answer in self.history.asked("rate"):
             tenant, rate = answer.value
@@ -318,7 +321,7 @@ class Scene:
                 yield Span("rate", at_ms, one_token_ms + self.freed_ms)
 
     def _dispatch_times(self, tenant: str) -> Iterator[int]:
-        """When dispatches of a tenant were fired."""
+        """The times at which dispatches of a tenant were fired."""
         for execution in self.rows.executions.values():
             if execution.tenant == tenant:
                 fired: dict[int, int] = {}
@@ -332,7 +335,7 @@ class Scene:
 
     @cached_property
     def _busy_spans(self) -> Mapping[str, list[Span]]:
-        """When all slots of a process were taken."""
+        """The spans in which all slots of a process were taken."""
         runs: dict[str, list[tuple[int, int]]] = defaultdict(list)
         died = dict(self.history.deaths)
         for effect in self.history.effects:
@@ -342,7 +345,7 @@ class Scene:
         return {process: _full("busy", spans, self.slots) for process, spans in runs.items()}
 
     def _open_span(self, execution: StoredExecution, *, from_due: bool) -> tuple[int, int]:
-        """From an execution's first dispatch, or its due time, to the commit that closed it."""
+        """The span from the first dispatch or the due time of an execution to the commit that closed it."""
         notes = self.seen.get(execution.id, ())
         first = next((note.at_ms for note in notes if note.fired or note.buffered), sys.maxsize)
         closed = next((note.at_ms for note in notes if note.state >= State.FAILED), self.now_ms)
@@ -350,7 +353,8 @@ class Scene:
 
 
 def retry_wait_ms(policy: RetryPolicy, failures: int, execution: str) -> int:
-    """The wait after so many failures: the policy's bound, times a fraction that the execution and the attempt decide."""
+    """Return the wait after a number of failures: the bound of the policy, times a fraction that the execution and the
+    attempt decide."""
     if policy.backoff is Backoff.LIST:
         bound = policy.delays_ms[min(failures, len(policy.delays_ms)) - 1]
     elif policy.backoff is Backoff.FIXED:
@@ -361,13 +365,14 @@ def retry_wait_ms(policy: RetryPolicy, failures: int, execution: str) -> int:
 
 
 def faults_of(history: History, world: World, recovery_ms: Callable[[str], int]) -> list[Span]:
-    """Everything that happened to processes and servers, with the time it takes to recover from it."""
+    """All faults of processes and servers, with the time in ms that the recovery takes."""
     spans = spans_of(history, world)
     return [Span(span.why, span.from_ms, span.until_ms + recovery_ms(span.why)) for span in spans]
 
 
 def spans_of(history: History, world: World) -> list[Span]:
-    """Deaths until the next start, freezes until the next wake, cuts, flushes, and what the run has noted itself."""
+    """Deaths until the next start, freezes until the next wake, cuts, flushes, and the reasons that the run has noted
+    itself."""
     found = list(history.spans)
     now_ms = world.now_ms()
     ups: dict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -394,7 +399,7 @@ def spans_of(history: History, world: World) -> list[Span]:
 
 
 def _full(why: str, spans: Collection[tuple[int, int]], most: int) -> list[Span]:
-    """When at least `most` of some spans hold at once."""
+    """The spans in which at least `most` of the given spans overlap."""
     real = [(from_ms, until_ms) for from_ms, until_ms in spans if until_ms > from_ms]
     edges = sorted([*((from_ms, 1) for from_ms, _ in real), *((until_ms, -1) for _, until_ms in real)])
     found, count, since = [], 0, 0
@@ -408,7 +413,7 @@ def _full(why: str, spans: Collection[tuple[int, int]], most: int) -> list[Span]
 
 
 def _uncovered(from_ms: int, until_ms: int, reasons: Iterable[Span]) -> int:
-    """How much of a span no reason covers."""
+    """Return the part of a span in ms that no reason covers."""
     left, at = 0, from_ms
     for span in sorted(reasons, key=lambda span: span.from_ms):
         if span.until_ms <= at:

@@ -1,4 +1,4 @@
-"""What a random run has besides jobs, edits and faults, by its seed."""
+"""The load of a random run besides jobs, edits and faults, chosen by its seed."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -9,14 +9,13 @@ from tests.simulation.retention import SHORT
 
 @dataclass(frozen=True)
 class Load:
-    """Without arguments: nothing besides. `random` is a stream of its own, so that one part of a load leaves the others as they
-    are."""
+    """Without arguments: no load. `random` is a stream of its own, so that one part of a load does not change the others."""
 
     random: Random = field(default_factory=lambda: Random(0))
     unique_keys: bool = False
     """Some jobs have a unique key and are created again by it, which updates them."""
     retention: RetentionSettings | None = None
-    """How long what is over is kept, if not for days."""
+    """How long ended executions are kept, if not for days."""
     skew: bool = False
     """The clocks of processes are off by up to two seconds."""
     clock_steps: bool = False
@@ -28,11 +27,11 @@ class Load:
     threads: bool = False
     """Some handlers run in threads: they cannot be cancelled, and some of them run for longer than the grace."""
     other_keeps_days: int | None = None
-    """How long the other tenant keeps what is over, if it has a time of its own."""
+    """The retention of the other tenant, if it has its own."""
 
 
 def load_of(seed: int) -> Load:
-    """The load of a random run. Each part has its share of the seeds, and meets every other part in some of them."""
+    """Return the load of a random run. Each part has its share of the seeds, and meets every other part in some of them."""
     return Load(
         Random(f"load/{seed}"),
         unique_keys=seed % 11 < 4,

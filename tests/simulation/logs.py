@@ -1,5 +1,8 @@
-"""What the log must show behind the store: a report for each transition (I6) and for each message that is not delivered again
-(I14), and silence for each lost worker (I15)."""
+"""Check the log against the store.
+
+The log has a report for each transition (I6) and for each message that is not delivered again (I14). It has a silence for each
+lost worker (I15).
+"""
 
 import sys
 from collections import defaultdict
@@ -23,7 +26,7 @@ _REPORTED = {
 
 
 def check_log(rows: Rows, history: History) -> Iterator[str]:
-    """I6 and I15, where the log was noted."""
+    """Check I6 and I15, if the log was noted."""
     if not history.log:
         return
     reports: dict[str, list[Report]] = defaultdict(list)
@@ -37,20 +40,20 @@ def check_log(rows: Rows, history: History) -> Iterator[str]:
 
 
 def _fenced(execution: StoredExecution, reports: Sequence[Report]) -> Iterator[str]:
-    """I6: each start and each end is that of a report of the dispatch that was current, by the worker that had it."""
+    """I6: each start and each end was reported for the current dispatch, by the worker that had it."""
     dispatch, worker = 0, None
-    for move in execution.transitions:
-        if move.state is State.PENDING:
+    for transition in execution.transitions:
+        if transition.state is State.PENDING:
             dispatch, worker = dispatch + 1, None
-        elif move.state is State.RUNNING:
-            worker = move.worker
+        elif transition.state is State.RUNNING:
+            worker = transition.worker
             if not any(r.dispatch == dispatch and r.worker_id == worker for r in reports):
                 yield f"I6: {execution.id} was started under dispatch {dispatch} by {worker}, which reported nothing of it"
-        elif (outcome := _REPORTED.get(move.state)) is not None and not any(
-            r.dispatch == dispatch and r.worker_id == worker and r.outcome == outcome and r.ended_ms == move.at_ms
+        elif (outcome := _REPORTED.get(transition.state)) is not None and not any(
+            r.dispatch == dispatch and r.worker_id == worker and r.outcome == outcome and r.ended_ms == transition.at_ms
             for r in reports
         ):
-            yield f"I6: {execution.id} is {move.state.name} under dispatch {dispatch} of {worker}, which no report says"
+            yield f"I6: {execution.id} is {transition.state.name} under dispatch {dispatch} of {worker}, which no report says"
 
 
 def check_offsets(history: History, seen: Mapping[str, Sequence[Seen]]) -> Iterator[str]:
@@ -68,7 +71,7 @@ def check_offsets(history: History, seen: Mapping[str, Sequence[Seen]]) -> Itera
 
 
 class _Silences:
-    """For each worker what was written to its partition of the log, and when."""
+    """For each worker, the entries of its partition of the log, with their times."""
 
     def __init__(self, history: History) -> None:
         self._log: Mapping[int, list[Logged]] = defaultdict(list)
@@ -82,12 +85,17 @@ class _Silences:
         self._skew_ms = history.skew_ms
 
     def check(self, execution: StoredExecution) -> Iterator[str]:
-        """I15: a worker is lost when its recorder read six ticks of its own and nothing of it, or when the log is gone."""
+        """I15: a worker is lost when its recorder read six ticks of its own and no entry of the worker, or when the log is
+        gone."""
         worker = None
-        for move in execution.transitions:
-            worker = move.worker if move.state is State.RUNNING else worker
-            if move.state is State.FAILED_WORKER_LOST and worker is not None and not self._is_lost(worker, move.at_ms):
-                yield f"I15: {execution.id} was given up with worker {worker} at {move.at_ms}, which was not silent"
+        for transition in execution.transitions:
+            worker = transition.worker if transition.state is State.RUNNING else worker
+            if (
+                transition.state is State.FAILED_WORKER_LOST
+                and worker is not None
+                and not self._is_lost(worker, transition.at_ms)
+            ):
+                yield f"I15: {execution.id} was given up with worker {worker} at {transition.at_ms}, which was not silent"
 
     def _is_lost(self, worker: str, at_ms: int) -> bool:
         partition = self._partition.get(worker)

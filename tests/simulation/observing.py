@@ -1,4 +1,4 @@
-"""Notes every change of an execution in the store, with the reference time of its commit, and keeps rows that are removed."""
+"""Note every change of an execution in the store, with the reference time of its commit, and keep rows that are removed."""
 
 import sqlite3
 from collections import defaultdict
@@ -19,13 +19,13 @@ class Seen(NamedTuple):
     state: State
     dispatch: int
     fired: bool
-    """Whether it was dispatched: it is off the timeline."""
+    """Whether it was dispatched: it is not on the timeline."""
     buffered: bool
     worker: str | None
 
 
 def observe(conn: sqlite3.Connection, now_ms: Callable[[], int]) -> None:
-    """Begin to note changes. A change that is rolled back is not noted: the notes are part of its transaction."""
+    """Start to note changes. The notes are part of the transaction, so a change that is rolled back is not noted."""
     conn.create_function("sim_now", 0, now_ms)
     conn.execute(
         """CREATE TEMP TABLE seen (at_ms INTEGER, id TEXT, state INTEGER, dispatch INTEGER, fired INTEGER, buffered INTEGER,
@@ -61,7 +61,7 @@ def _observe_owners(conn: sqlite3.Connection) -> None:
 
 
 def check_owners(conn: sqlite3.Connection) -> Iterator[str]:
-    """I5: the store accepts no fire under an epoch that is over. A copy of another store has no notes of it."""
+    """I5: the store accepts no fire under an old epoch. A copy of another store has no notes of this."""
     if not conn.execute("SELECT 1 FROM sqlite_temp_master WHERE name = 'fired_by_others'").fetchone():
         return
     for at_ms, execution, partition, by, owner in conn.execute("SELECT * FROM fired_by_others"):
@@ -69,7 +69,7 @@ def check_owners(conn: sqlite3.Connection) -> Iterator[str]:
 
 
 def seen(conn: sqlite3.Connection) -> Mapping[str, Sequence[Seen]]:
-    """What every execution was, commit by commit."""
+    """The state of every execution, commit by commit."""
     found: dict[str, list[Seen]] = defaultdict(list)
     for at_ms, id_, state, dispatch, fired, buffered, worker in conn.execute(
         "SELECT at_ms, id, state, dispatch, fired, buffered, worker FROM seen ORDER BY rowid"

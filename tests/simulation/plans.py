@@ -1,10 +1,10 @@
-"""Completeness: recomputes the plan of every job from the answers its users were given, and compares it with the store.
+"""Completeness: recompute the plan of every job from the answers that its users got, and compare the plan with the store.
 
-The oracle shares no rule with the engine but the cron evaluator, which has tests of its own. It folds the requests of a job
-(create, replace, pause, resume, delete) into the statuses the job may have had at each instant: a request takes effect at some
-instant between asking and answer, and one without an answer may not have taken effect at all. An occurrence that every possible
-status has in its plan must have exactly one execution or decision. An execution or decision must be one that some possible
-status allows.
+The oracle shares no rule with the engine except the cron evaluator, which has its own tests. It folds the requests of a job
+(create, replace, pause, resume, delete) into the statuses that the job may have had at each instant. A request takes effect at
+some instant between the request and its answer. A request without an answer may not have taken effect at all. An occurrence
+that every possible status has in its plan must have exactly one execution or decision. Some possible status must allow each
+execution and each decision.
 """
 
 import sys
@@ -25,25 +25,25 @@ from tests.simulation.history import Answer, History
 from tests.simulation.rows import Rows, StoredDecision, StoredExecution, StoredJob
 
 LEAD_MS = 250
-"""An occurrence may be dispatched this long before its instant."""
+"""An occurrence may be dispatched this many ms before its instant."""
 MISFIRE_MS = 10_000
 """An occurrence that is later than this is missed, and the catch-up policy decides."""
 SAME_MS = 50
-"""Between an instant that a process notes and the commit that carries it, if nothing stands in the way."""
+"""Time in ms between an instant that a process notes and the commit that has it, without a disturbance."""
 DISTURBED_MS = 60_000
-"""The longest that the faults of a run keep a decision from its commit, or a commit from being heard of."""
+"""The longest time in ms for which faults delay a commit after its decision, or the news of a commit."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a job said from some instant on. `from_ms` and `until_ms` bound that instant."""
+    """The definition of a job from some instant on. `from_ms` and `until_ms` bound that instant."""
 
     job: str
     spec: JobSpec
     from_ms: int
     until_ms: int
     shown_ms: int | None = None
-    """For a one-shot without spread: the time its user was shown."""
+    """The time that the user of a one-shot without spread was shown."""
 
     @cached_property
     def spread_ms(self) -> int:
@@ -59,7 +59,7 @@ class Definition:
         if self.shown_ms is not None:
             return self.shown_ms - self.spread_ms, self.shown_ms - self.spread_ms
         delay_ms = round((self.spec.delay_sec or 0) * 1000)
-        # Of two edits in one millisecond the second takes effect in the next.
+        # The second of two edits in one millisecond takes effect in the next millisecond.
         return self.from_ms + delay_ms, self.until_ms + delay_ms + 5
 
     def has(self, at_ms: int) -> bool:
@@ -90,7 +90,10 @@ class Definition:
 
 
 class Status(NamedTuple):
-    """What may hold for a job at an instant. `definition` is its place among the job's definitions; None: it does not exist."""
+    """A possible status of a job at an instant.
+
+    `definition` is an index into the job's definitions; None: the job does not exist.
+    """
 
     definition: int | None = None
     paused: bool = False
@@ -98,31 +101,31 @@ class Status(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A request, and the instants between which it took effect, if it did."""
+    """A request, and the bounds of the instant at which it took effect, if it did."""
 
-    wish: str
+    verb: str
     from_ms: int
     until_ms: int
     certain: bool
     definition: int | None = None
     changes_nothing_in: frozenset[int] = frozenset()
-    """Definitions that an update through a unique key leaves as they are, because it asks for the same."""
+    """Definitions that an update by unique key leaves unchanged, because it requests the same."""
 
     def after(self, status: Status) -> Status:
-        if self.wish == "create":
+        if self.verb == "create":
             return Status(self.definition)
         if status.definition is None or status.deleted or status.definition in self.changes_nothing_in:
             return status
-        if self.wish == "replace":
+        if self.verb == "replace":
             return status._replace(definition=self.definition)
-        if self.wish == "delete":
+        if self.verb == "delete":
             return status._replace(deleted=True)
-        return status._replace(paused=self.wish == "pause")
+        return status._replace(paused=self.verb == "pause")
 
 
 @dataclass
 class Plan:
-    """The plan of one job, and what the store has of it."""
+    """The plan of one job, and the rows of the store about it."""
 
     job: str
     definitions: list[Definition]
@@ -132,9 +135,9 @@ class Plan:
     stored: StoredJob | None
     now_ms: int
     calm: bool
-    """Whether nothing disturbed the run."""
+    """Whether the run had no disturbance."""
     skew_ms: int = 0
-    """How far clocks were off. Steps and definitions have it in their bounds."""
+    """The largest offset of the clocks in ms. The bounds of steps and definitions include it."""
     _known: dict[int, frozenset[Status]] = field(default_factory=dict)
 
     def problems(self) -> Iterator[str]:
@@ -155,14 +158,14 @@ class Plan:
         return sorted({edge for step in self.steps for edge in (step.from_ms, step.until_ms + 1)})
 
     def at(self, at_ms: int) -> frozenset[Status]:
-        """What may have held at an instant."""
+        """Return the statuses that are possible at an instant."""
         place = bisect_right(self._edges, at_ms)
         if place not in self._known:
             self._known[place] = self._fold(at_ms)
         return self._known[place]
 
     def between(self, from_ms: int, until_ms: int) -> frozenset[Status]:
-        """What may have held at some instant of a span."""
+        """Return the statuses that are possible at some instant of a span."""
         inside = self._edges[bisect_left(self._edges, from_ms) : bisect_right(self._edges, until_ms)]
         return frozenset().union(*(self.at(at_ms) for at_ms in (from_ms, *inside, until_ms)))
 
@@ -172,7 +175,7 @@ class Plan:
             if len(group) == 1 and group[0].certain and group[0].until_ms < at_ms:
                 statuses = frozenset(group[0].after(status) for status in statuses)
                 continue
-            # In any order, each or not.
+            # In any order, each applied or not.
             grown: frozenset[Status] = frozenset()
             while grown != statuses:
                 grown = statuses
@@ -182,7 +185,7 @@ class Plan:
     def _of(self, status: Status) -> Definition | None:
         return None if status.definition is None or status.deleted else self.definitions[status.definition]
 
-    # -- nothing is missing --------------------------------------------------------------------------------------------
+    # -- missing occurrences -------------------------------------------------------------------------------------------
 
     @cached_property
     def _fired(self) -> Counter[int]:
@@ -194,7 +197,7 @@ class Plan:
 
     @cached_property
     def _is_edited(self) -> bool:
-        return any(step.wish == "replace" for step in self.steps)
+        return any(step.verb == "replace" for step in self.steps)
 
     def _missing(self) -> Iterator[str]:
         for number, definition in enumerate(self.definitions):
@@ -205,7 +208,7 @@ class Plan:
                 (
                     s.until_ms
                     for s in self.steps
-                    if s.wish == "replace" and s.from_ms > definition.until_ms and s.certain
+                    if s.verb == "replace" and s.from_ms > definition.until_ms and s.certain
                 ),
                 default=sys.maxsize,
             )
@@ -217,7 +220,7 @@ class Plan:
         decided = [d for d in self.decisions if d.from_ms <= time <= d.to_ms]
         if fired > 1:
             yield f"I2: {time} of job {self.job} was fired {fired} times"
-        # An edit may decide on a range in which a time was dispatched ahead of its instant.
+        # An edit may decide a range that has a time which was dispatched ahead of its instant.
         counted = [d for d in decided if not (self._is_edited and fired)]
         if fired + len(counted) > 1:
             yield f"I2: {time} of job {self.job} was fired {fired} times and decided by {decided}"
@@ -240,7 +243,7 @@ class Plan:
         return most is None or bisect_left(self._nominals, time) < most
 
     def _used_up(self, time: int) -> bool:
-        """Whether the time was overdue when a definition took over whose runs were used up before its turn came."""
+        """Whether the time was overdue when a definition took effect whose runs were used up before its turn came."""
         return any(
             definition.from_ms + 2 * self.skew_ms > time
             and definition.spec.max_runs is not None
@@ -250,10 +253,10 @@ class Plan:
         )
 
     def _rests_since(self, time: int) -> bool:
-        """Whether the job is paused at the end, and may have been since before a time."""
+        """Return since when the job may have been paused, if it is paused at the end."""
         if self.stored is None or self.stored.state != JobState.PAUSED:
             return False
-        last_ms = max((s.from_ms for s in self.steps if s.wish == "pause"), default=0)
+        last_ms = max((s.from_ms for s in self.steps if s.verb == "pause"), default=0)
         return any(status.paused for status in self.between(last_ms, self.now_ms)) and time >= last_ms - MISFIRE_MS
 
     def _missing_one_shot(self, number: int, definition: Definition) -> Iterator[str]:
@@ -267,7 +270,7 @@ class Plan:
         if all(status.definition == number and not status.deleted for status in self.at(at_ms)):
             yield f"completeness: one-shot {self.job} due from {first_ms} to {last_ms} has neither an execution nor a decision"
 
-    # -- nothing is there besides --------------------------------------------------------------------------------------
+    # -- unplanned occurrences -----------------------------------------------------------------------------------------
 
     def _besides(self) -> Iterator[str]:
         for execution in self.executions:
@@ -293,7 +296,7 @@ class Plan:
         return not one_shot and execution.nominal_ms < self.steps[0].from_ms
 
     def _should_be_missed(self, execution: StoredExecution, statuses: frozenset[Status]) -> Iterator[str]:
-        """The catch-up policy and the start deadline hold for what was fired, too."""
+        """Whether the catch-up policy or the start deadline forbids an occurrence that was fired."""
         definitions = [d for status in statuses if (d := self._of(status)) and d.has(execution.nominal_ms)]
         slack_ms = (1_000 if self.calm else DISTURBED_MS) + self.skew_ms
         late_ms = execution.created_ms - execution.nominal_ms - slack_ms
@@ -303,7 +306,7 @@ class Plan:
                 f"which {[d.spec.catch_up for d in definitions]} does not make up for"
             )
 
-    # -- decisions are allowed -----------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _allowed(self, decision: StoredDecision) -> Iterator[str]:
         decided_ms = decision.decided_ms
@@ -320,8 +323,8 @@ class Plan:
     def _flaw(self, decision: StoredDecision, statuses: frozenset[Status], meant: Sequence[Definition]) -> str | None:
         outcome = decision.outcome
         if outcome in ("EDITED", "CANCELLED"):
-            wish = "replace" if outcome == "EDITED" else "delete"
-            return None if self._was_asked(wish, decision.decided_ms) else f"nobody asked to {wish} it then"
+            verb = "replace" if outcome == "EDITED" else "delete"
+            return None if self._was_asked(verb, decision.decided_ms) else f"nobody asked to {verb} it then"
         if outcome == "PAUSED":
             if not any(status.paused for status in statuses):
                 return "it was not paused"
@@ -335,9 +338,9 @@ class Plan:
         flaws = [check(decision, definition) for definition in meant]
         return None if None in flaws else flaws[0]
 
-    def _was_asked(self, wish: str, at_ms: int) -> bool:
+    def _was_asked(self, verb: str, at_ms: int) -> bool:
         return any(
-            s.wish == wish and s.from_ms - self._same_ms <= at_ms <= s.until_ms + self._same_ms for s in self.steps
+            s.verb == verb and s.from_ms - self._same_ms <= at_ms <= s.until_ms + self._same_ms for s in self.steps
         )
 
     def _missed(self, decision: StoredDecision, definition: Definition) -> str | None:
@@ -361,7 +364,7 @@ class Plan:
         if deadline is None:
             return "there is no start deadline"
         late_ms = decision.decided_ms - definition.spread_ms - decision.to_ms
-        # The scheduler decides by its own clock; the store may date the decision by another.
+        # The scheduler decides by its own clock; the store may date the decision by another clock.
         return None if late_ms + self.skew_ms > deadline * 1000 else f"it was {late_ms} ms late"
 
     def _skipped(self, decision: StoredDecision, definition: Definition) -> str | None:
@@ -377,7 +380,7 @@ class Plan:
     # -- maxRuns -------------------------------------------------------------------------------------------------------
 
     def _too_many(self) -> Iterator[str]:
-        """Executions of the last definition, if it is known to be the last."""
+        """Whether the last definition has too many executions, if it is known to be the last."""
         last = len(self.definitions) - 1
         most = self.definitions[last].spec.max_runs
         if most is None or any(status.definition != last for status in self.at(self.now_ms)):
@@ -401,7 +404,7 @@ class Plan:
 
 
 def check_plans(rows: Rows, history: History, now_ms: int, *, calm: bool) -> Iterator[str]:
-    """Completeness of every job whose requests are known."""
+    """Check the completeness of every job whose requests are known."""
     for plan in _plans(rows, history, now_ms, calm):
         yield from plan.problems()
     yield from _asked_for(rows, history)
@@ -418,23 +421,23 @@ def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Pl
         made = _creation(by_job[job], stored, unanswered, history.skew_ms)
         if made is None:
             continue
-        requests = [made, *sorted((a for a in by_job[job] if a.wish != "create"), key=lambda a: a.asked_ms)]
-        if any(a.wish == "replace" and a.spec is None for a in requests):
-            continue  # what it was replaced by was not noted
+        requests = [made, *sorted((a for a in by_job[job] if a.verb != "create"), key=lambda a: a.asked_ms)]
+        if any(a.verb == "replace" and a.spec is None for a in requests):
+            continue  # the replacing definition was not noted
         yield _plan_of(job, requests, rows, stored, now_ms, calm, history.skew_ms)
 
 
 def _creation(
     answers: Sequence[Answer], stored: StoredJob | None, unanswered: Sequence[Answer], skew_ms: int
 ) -> Answer | None:
-    """The request that made a job. One without an answer is known by what it asked for."""
+    """Return the request that created a job. A request without an answer is recognised by its definition."""
     made = next((a for a in answers if a.action == "create"), None)
     if made is not None and made.spec is not None:
         return made
     if stored is None:
         return None
     if made is not None:
-        # What was asked for was not noted: the store is believed, if nobody has replaced it.
+        # The definition was not noted: the row in the store is used, if no request has replaced it.
         is_first = stored.revision == 1 and not stored.spec.one_shot
         return (
             Answer("create", stored.id, stored.created_ms, None, stored.created_ms, stored.spec) if is_first else None
@@ -448,7 +451,7 @@ def _creation(
 
 
 def _may_have_made(answer: Answer, stored: StoredJob) -> bool:
-    """Whether an unanswered request asked for this job. A job with a unique key may have been updated since."""
+    """Whether an unanswered request created this job. A job with a unique key may have been updated since."""
     assert answer.spec is not None
     if answer.key is not None:
         return answer.key == (stored.tenant, stored.spec.unique_key)
@@ -476,10 +479,10 @@ def _plan_of(
         number, same = None, frozenset[int]()
         if answer.spec is not None:
             number = len(definitions)
-            if answer.key is not None and answer.wish == "replace":
+            if answer.key is not None and answer.verb == "replace":
                 same = frozenset(at for at, known in enumerate(definitions) if known.spec == answer.spec)
             definitions.append(Definition(job, answer.spec, from_ms, until_ms, _shown_ms(answer)))
-        steps.append(Step(answer.wish, from_ms, until_ms, answer.is_certain, number, same))
+        steps.append(Step(answer.verb, from_ms, until_ms, answer.is_certain, number, same))
     return Plan(
         job,
         definitions,
@@ -499,7 +502,7 @@ def _shown_ms(answer: Answer) -> int | None:
 
 
 def _at_once(steps: Sequence[Step]) -> list[list[Step]]:
-    """Requests in the order in which they were made; those that were under way at the same time together."""
+    """Requests in the order in which they were made. Requests that were under way at the same time form one group."""
     groups: list[list[Step]] = []
     for step in sorted(steps, key=lambda step: (step.from_ms, step.until_ms)):
         if groups and step.from_ms < max(other.until_ms for other in groups[-1]):
@@ -510,7 +513,7 @@ def _at_once(steps: Sequence[Step]) -> list[list[Step]]:
 
 
 def _is_given_up(definition: Definition, late_ms: int) -> bool:
-    """Whether an occurrence that is so late is not made up for, whatever else is due."""
+    """Whether an occurrence that is so late is not caught up, whatever else is due."""
     spec = definition.spec
     if spec.start_deadline_sec is not None and late_ms > spec.start_deadline_sec * 1000:
         return True
@@ -525,16 +528,16 @@ def _was_taken_back(execution: StoredExecution) -> bool:
 
 
 def _asked_for(rows: Rows, history: History) -> Iterator[str]:
-    """Triggers, backfills and retries of dead letters: each that was answered has its executions, and each of these was asked
-    for."""
+    """Check triggers, backfills and retries of dead letters: each acknowledged one has its executions, and each of these
+    executions was requested."""
     for answer in history.answered("trigger", "retry"):
         execution = getattr(answer.shown, "execution_id", None)
         if execution is not None and execution not in rows.executions:
-            yield f"completeness: {answer.wish} of {answer.target} was answered with {execution}, which does not exist"
+            yield f"completeness: {answer.verb} of {answer.target} was answered with {execution}, which does not exist"
     for answer in history.answered("backfill"):
         yield from _backfilled(rows, answer)
     if not any(answer.spec for answer in history.answers):
-        return  # requests were not noted in full
+        return  # not all requests were noted
     for execution in rows.executions.values():
         if execution.cause != Cause.SCHEDULE and not any(
             _made(answer, execution, SAME_MS + history.skew_ms) for answer in history.answers
@@ -552,12 +555,12 @@ def _backfilled(rows: Rows, answer: Answer) -> Iterator[str]:
         yield f"completeness: backfill of {answer.target} was answered, and {sorted(planned - found)} have no execution"
 
 
-_WISHES: Mapping[int, str] = {Cause.TRIGGER: "trigger", Cause.BACKFILL: "backfill", Cause.RETRY_OF: "retry"}
+_VERBS: Mapping[int, str] = {Cause.TRIGGER: "trigger", Cause.BACKFILL: "backfill", Cause.RETRY_OF: "retry"}
 
 
 def _made(answer: Answer, execution: StoredExecution, same_ms: int) -> bool:
     """Whether a request may have made an execution."""
-    if answer.wish != _WISHES[execution.cause]:
+    if answer.verb != _VERBS[execution.cause]:
         return False
     if not answer.asked_ms - same_ms <= execution.created_ms <= answer.at_ms + same_ms:
         return False

@@ -1,4 +1,4 @@
-"""What a definition says about attempts, retries, timeouts, deadlines and ends, held against what executions did."""
+"""Check attempts, retries, timeouts, deadlines and ends of executions against their definitions."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ EARLY_MS = 2
 
 
 def check_policies(rows: Rows, history: History, policy: RetryPolicy) -> Iterator[str]:
-    """`policy`: how failures are retried in this run, of all jobs that have requests in the history."""
+    """Check all jobs that have requests in the history. `policy`: the retry policy of this run."""
     specs: dict[str, list[JobSpec]] = defaultdict(list)
     for answer in history.asked("create", "replace"):
         if answer.spec is not None:
@@ -27,21 +27,21 @@ def check_policies(rows: Rows, history: History, policy: RetryPolicy) -> Iterato
         effects[effect.execution].append(effect)
     asked = _requests(history)
     for execution in rows.executions.values():
-        said = specs.get(execution.job) or [rows.jobs[execution.job].spec]
+        definitions = specs.get(execution.job) or [rows.jobs[execution.job].spec]
         yield from _attempts(execution, policy)
-        yield from _instant(execution, effects[execution.id], said, history)
+        yield from _instant(execution, effects[execution.id], definitions, history)
         yield from _retries(execution, effects[execution.id], policy, history.skew_ms)
-        yield from _deadline(execution, effects[execution.id], said, history)
-        yield from _end(execution, effects[execution.id], said, asked, history.skew_ms)
+        yield from _deadline(execution, effects[execution.id], definitions, history)
+        yield from _end(execution, effects[execution.id], definitions, asked, history.skew_ms)
 
 
 def _instant(
-    execution: StoredExecution, effects: Sequence[Effect], said: Sequence[JobSpec], history: History
+    execution: StoredExecution, effects: Sequence[Effect], definitions: Sequence[JobSpec], history: History
 ) -> Iterator[str]:
-    """I9: nothing of a plan starts before its nominal time and the job's part of the spread, but for what the clock of its
-    process was ahead by."""
+    """I9: no occurrence of a plan starts before its nominal time and the job's part of the spread, apart from the time by
+    which the clock of its process was ahead."""
     part = stable_fraction(f"spread/{execution.job}")
-    earliest_ms = execution.nominal_ms + min(int((spec.spread_sec or 0) * 1000 * part) for spec in said)
+    earliest_ms = execution.nominal_ms + min(int((spec.spread_sec or 0) * 1000 * part) for spec in definitions)
     for effect in effects if execution.cause == Cause.SCHEDULE else ():
         early_ms = earliest_ms - effect.start_ms
         if early_ms > 0 and early_ms > history.ahead_ms(effect.process, effect.start_ms):
@@ -49,8 +49,9 @@ def _instant(
 
 
 def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
-    """I5: no more attempts than allowed, and a dead letter has used up all of them unless it said not to retry."""
-    failures = sum(move.state in _FAILURES for move in execution.transitions)
+    """I5: no execution has more attempts than allowed, and a dead letter has used up all of them unless its failure is not
+    retryable."""
+    failures = sum(transition.state in _FAILURES for transition in execution.transitions)
     if failures > policy.max_attempts or execution.attempt > policy.max_attempts:
         yield f"I5: {execution.id} failed {failures} times, is at attempt {execution.attempt}, and has {policy.max_attempts}"
     if execution.state is State.DEAD and failures < policy.max_attempts and not _is_final(execution):
@@ -58,44 +59,46 @@ def _attempts(execution: StoredExecution, policy: RetryPolicy) -> Iterator[str]:
 
 
 def _is_final(execution: StoredExecution) -> bool:
-    """Whether the last failure said that no retry helps."""
-    reason = next((move.reason for move in reversed(execution.transitions) if move.state in _FAILURES), None)
+    """Whether the last failure was not retryable."""
+    reason = next(
+        (transition.reason for transition in reversed(execution.transitions) if transition.state in _FAILURES), None
+    )
     return isinstance(reason, dict) and reason.get("retryable") is False
 
 
 def _retries(execution: StoredExecution, effects: Sequence[Effect], policy: RetryPolicy, skew_ms: int) -> Iterator[str]:
-    """A retry and the end of a snooze are not early, by the clocks of those who note the failure and begin the retry."""
+    """Retries and ends of snoozes are not early, by the clocks of the processes that note the failure and begin the retry."""
     tolerance_ms = EARLY_MS + 2 * skew_ms
     first = {effect.dispatch: effect.start_ms for effect in reversed(effects)}
     dispatch, failures = 0, 0
-    for at, move in enumerate(execution.transitions):
-        failures += move.state in _FAILURES
-        if move.state is not State.PENDING:
+    for at, transition in enumerate(execution.transitions):
+        failures += transition.state in _FAILURES
+        if transition.state is not State.PENDING:
             continue
         dispatch += 1
         before = execution.transitions[at - 1]
         wait_ms = 0
         if at and before.state in _FAILURES:
             wait_ms = retry_wait_ms(policy, failures, execution.id)
-        elif at and before.state is State.RUNNING and str(move.reason or "").startswith("SNOOZED"):
+        elif at and before.state is State.RUNNING and str(transition.reason or "").startswith("SNOOZED"):
             wait_ms = 1_500
         started_ms = first.get(dispatch)
-        if wait_ms and started_ms is not None and started_ms < move.at_ms + wait_ms - tolerance_ms:
-            early = move.at_ms + wait_ms - started_ms
+        if wait_ms and started_ms is not None and started_ms < transition.at_ms + wait_ms - tolerance_ms:
+            early = transition.at_ms + wait_ms - started_ms
             yield f"retry delay: dispatch {dispatch} of {execution.id} started {early} ms before its {wait_ms} ms were over"
 
 
 def _deadline(
-    execution: StoredExecution, effects: Sequence[Effect], said: Sequence[JobSpec], history: History
+    execution: StoredExecution, effects: Sequence[Effect], definitions: Sequence[JobSpec], history: History
 ) -> Iterator[str]:
-    """Nothing starts for the first time after its start deadline, and nothing expires before it."""
-    deadlines = [spec.start_deadline_sec for spec in said if spec.start_deadline_sec is not None]
-    if len(deadlines) == len(said):
+    """No execution starts for the first time after its start deadline, and none expires before it."""
+    deadlines = [spec.start_deadline_sec for spec in definitions if spec.start_deadline_sec is not None]
+    if len(deadlines) == len(definitions):
         latest_ms = execution.due_ms + max(deadlines) * 1000 + history.skew_ms
         for effect in effects[:1]:
-            looked_ms = history.looks.get((effect.execution, effect.dispatch), 0)
-            if effect.start_ms >= looked_ms > latest_ms:
-                yield f"start deadline: {effect} was checked at {looked_ms} and started, {looked_ms - latest_ms} ms too late"
+            checked_ms = history.checks.get((effect.execution, effect.dispatch), 0)
+            if effect.start_ms >= checked_ms > latest_ms:
+                yield f"start deadline: {effect} was checked at {checked_ms} and started, {checked_ms - latest_ms} ms too late"
     if execution.state is State.EXPIRED:
         ended_ms = execution.transitions[-1].at_ms
         if not deadlines or ended_ms <= execution.due_ms + min(deadlines) * 1000:
@@ -105,14 +108,14 @@ def _deadline(
 def _end(
     execution: StoredExecution,
     effects: Sequence[Effect],
-    said: Sequence[JobSpec],
+    definitions: Sequence[JobSpec],
     asked: Mapping[str, set[str]],
     skew_ms: int,
 ) -> Iterator[str]:
-    """An end has its reason: a run that returned, a timeout that passed, somebody who asked."""
+    """Every end has a reason: the run returned, a timeout passed, or a user asked."""
     if execution.state is State.SUCCEEDED and not any(effect.end_ms is not None for effect in effects):
         yield f"outcome: {execution.id} is SUCCEEDED, and no run of it has ended"
-    timeouts = [spec.timeout_sec for spec in said if spec.timeout_sec is not None]
+    timeouts = [spec.timeout_sec for spec in definitions if spec.timeout_sec is not None]
     for before, after in zip(execution.transitions, execution.transitions[1:], strict=False):
         if after.state is State.TIMED_OUT:
             ran_ms = after.at_ms - before.at_ms
@@ -120,14 +123,14 @@ def _end(
                 yield f"timeout: {execution.id} is TIMED_OUT after {ran_ms} ms"
     if execution.state is State.CANCELLED:
         revocations = asked.get(execution.id, set()) | asked.get(execution.job, set())
-        replaced_by_others = any(spec.overlap is Overlap.CANCEL_OTHER for spec in said)
+        replaced_by_others = any(spec.overlap is Overlap.CANCEL_OTHER for spec in definitions)
         if not revocations and not replaced_by_others:
             yield f"outcome: {execution.id} ({Cause(execution.cause).name}) is CANCELLED, and nobody asked for it"
 
 
 def _requests(history: History) -> Mapping[str, set[str]]:
-    """Who may have been asked to end, of jobs and executions."""
+    """The requests that may have ended executions, by job and by execution."""
     found: dict[str, set[str]] = defaultdict(set)
     for answer in history.asked("cancel", "delete", "replace", "pause"):
-        found[answer.target].add(answer.wish)
+        found[answer.target].add(answer.verb)
     return found

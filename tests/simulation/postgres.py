@@ -1,11 +1,11 @@
 """A cluster whose store is a real PostgreSQL: the real driver and the real functions, in virtual time.
 
-Simulated processes have no sockets. Each statement of theirs is one round trip on the simulated network, and the server's part
-of it is a call to a thread that speaks with PostgreSQL and is waited for: virtual time stands still until the answer is there.
-So the order of statements, and with it the run, follows from the seed. `clock_ms()` is the virtual clock.
+Simulated processes have no sockets. Each statement is one round trip on the simulated network. The server's part of it is a
+call to a thread that talks to PostgreSQL: virtual time stands still until the answer is there. So the seed determines the
+order of statements, and with it the run. `clock_ms()` is the virtual clock.
 
-A statement that meets a lock must not wait for it in real time, because whoever holds it stands still. It gives up after a
-moment, and is tried again in virtual time for as long as the driver would have waited.
+A statement that meets a lock must not wait for it in real time, because the owner of the lock stands still. The statement
+gives up after a moment, and is tried again in virtual time for as long as the driver would have waited.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from tests.support.servers_up import postgres_url
 
 T = TypeVar("T")
 REAL_LOCK_SEC = 0.02
-"""How long a statement waits for a lock in real time, during which nobody can release it."""
+"""How long a statement waits for a lock in real time, during which no process can release it."""
 LOCK_SEC = 2.0
 IDLE_IN_TRANSACTION_SEC = 5.0
 PRUNED = tuple(table for table in EVER_PRUNED if table in COPIED)
 CHECK_EVERY = 150
-"""Statements between two looks at the store."""
+"""Statements between two checks of the store."""
 PASSING: tuple[type[asyncpg.PostgresError], ...] = (
     asyncpg.InternalServerError,
     asyncpg.PostgresIOError,
@@ -57,7 +57,7 @@ PASSING: tuple[type[asyncpg.PostgresError], ...] = (
     asyncpg.OutOfMemoryError,
     asyncpg.DiskFullError,
 )
-"""Errors of the server that say nothing about the data. They pass."""
+"""Errors of the server that are not about the data. They pass."""
 
 _PREPARE = """
 CREATE OR REPLACE FUNCTION clock_ms() RETURNS bigint LANGUAGE sql VOLATILE
@@ -96,7 +96,7 @@ ORDER BY c.relname LIKE 'pruned_%'
 
 
 class RealServer:
-    """PostgreSQL, reached through a thread with a loop of its own. One for all runs of a test process."""
+    """PostgreSQL, reached through a thread with its own loop. One server for all runs of a test process."""
 
     def __init__(self) -> None:
         self.options = PostgresOptions(postgres_url(), schema=f"sim_{os.getpid()}", lock_sec=REAL_LOCK_SEC)
@@ -118,11 +118,11 @@ class RealServer:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def acquire(self) -> asyncpg.Connection:
-        """A session; one that nobody uses any more is as good as a new one."""
+        """Return a session. A session that is not in use any more is as good as a new one."""
         return self._idle.pop() if self._idle else self.call(self._connect())
 
     def release(self, session: asyncpg.Connection) -> None:
-        """Its process let go of it, or is dead: what it had not committed is undone."""
+        """Release the session of a process that gave it up or died: uncommitted work is rolled back."""
         if session.is_closed():
             self._set_ms.pop(session, None)
             return
@@ -137,7 +137,7 @@ class RealServer:
         return self.call(self._ask(session, now_ms, method, args, more))
 
     def control(self, session: asyncpg.Connection, words: str) -> None:
-        """Begin or end a transaction, or a part of it. What is undone takes the clock's setting with it."""
+        """Begin or end a transaction, or a part of it. A rollback undoes the setting of the clock, too."""
         self._set_ms.pop(session, None)
         self.call(session.execute(words))
 
@@ -145,7 +145,7 @@ class RealServer:
         self.view.execute("SELECT pg_terminate_backend(%s, 5000)", (session.get_server_pid(),))
 
     def empty(self) -> None:
-        """Forget the former run."""
+        """Delete the data of the former run."""
         for session in list(self._set_ms):
             if session not in self._idle:
                 self.release(session)
@@ -227,7 +227,7 @@ class SimSession:
         await self._control("COMMIT")
 
     def drop(self) -> None:
-        """The process is dead, or has lost the session."""
+        """Drop the session: the process is dead, or has lost it."""
         if self._real is not None:
             self._database.server.release(self._real)
             self._real = None
@@ -249,7 +249,10 @@ class SimSession:
                 await clock.sleep(0.05)
 
     def _do(self, method: str, *args: Any, **more: Any) -> Any:
-        """At the server. In a transaction, what gives up for a lock must not spoil what came before it."""
+        """Execute work at the server.
+
+        A statement that gives up for a lock must not undo the earlier statements of its transaction.
+        """
         server, now_ms = self._database.server, self._database.now_ms()
         self._silence()
         if not self._in_transaction:
@@ -339,7 +342,7 @@ class _Answer:
 
 
 class _View:
-    """The store as the director looks at it, with the same words as at SQLite."""
+    """The store as the director reads it, with the same methods as for SQLite."""
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
@@ -349,7 +352,7 @@ class _View:
         return _Answer([_plain(row) for row in rows])
 
     def close(self) -> None:
-        """The connection serves all runs."""
+        """Do nothing: the connection serves all runs."""
 
 
 class PostgresSimulation(ClusterSimulation):
@@ -365,7 +368,7 @@ class PostgresSimulation(ClusterSimulation):
         super().__init__(seed, faults=faults, concurrency=concurrency, load=load)
         self.roles = {"api": 1, "scheduler": 2, "recorder": 1, "worker": 2}
         self.errors = errors
-        """The chance that a statement fails for a reason that passes."""
+        """The chance that a statement fails for a temporary reason."""
         self.server = _server()
         self.server.empty()
         self.disk.conn.close()
@@ -401,7 +404,7 @@ class PostgresSimulation(ClusterSimulation):
         self._watchers = [*getattr(self, "_watchers", []), asyncio.create_task(self._bury(process))]
 
     async def _bury(self, process: Process) -> None:
-        """The server notices that a client is gone."""
+        """Let the server notice that a client is gone."""
         await process.wait_dead()
         self._databases.pop(str(process)).drop_all()
 
@@ -421,7 +424,7 @@ class PostgresSimulation(ClusterSimulation):
             copy.close()
 
     async def fault(self) -> None:
-        """A backend is terminated, or what else may happen to a cluster."""
+        """Terminate a backend, or cause any other fault of a cluster."""
         if self.random.random() < 0.5:
             await super().fault()
             return
@@ -436,7 +439,7 @@ class PostgresSimulation(ClusterSimulation):
                 self.server.terminate(session.real)
 
     async def quiet(self, limit_sec: float = 500) -> None:
-        """The last mechanism that recovers something needs six minutes."""
+        """Wait for quiet. The last recovery mechanism needs six minutes."""
         await super().quiet(limit_sec)
 
     def run(self, director: Callable[[], Awaitable[None]]) -> list[str]:
@@ -448,7 +451,7 @@ class PostgresSimulation(ClusterSimulation):
         return [*self.disk.problems, *found, *self.check_times()]
 
     def _copied(self, chosen: Mapping[str, str]) -> sqlite3.Connection:
-        """What the checker reads, in the tables that it knows, as of one commit."""
+        """Copy the tables that the checker reads, as of one commit."""
         copy = new_copy()
         with self.server.view.transaction():
             self.server.view.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")

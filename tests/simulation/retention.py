@@ -1,4 +1,4 @@
-"""Retention: nothing that is open, dispatched or still to be kept is pruned, and nothing else is kept for long."""
+"""Retention: no row that is open, dispatched or still to be kept is pruned, and no other row is kept for long."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,11 @@ from tests.simulation.history import History
 
 DAY_MS = 86_400_000
 ROUND_MS = 10_000
-"""Pruning takes place every five seconds. Twice as long after its time, nothing is left."""
+"""Pruning takes place every five seconds. Twice as long after its time, every row is gone."""
 
 
 def seconds(seconds: float) -> int:
-    """So many seconds in days. Settings of users are whole days, which no simulated run lasts."""
+    """Convert seconds into days. Settings of users are whole days, which no simulated run lasts."""
     return seconds / 86_400  # type: ignore[return-value]
 
 
@@ -32,7 +32,7 @@ SHORT = RetentionSettings(
 def check_retention(
     conn: sqlite3.Connection, history: History, retention: RetentionSettings, now_ms: int, quiet_since_ms: int
 ) -> Iterator[str]:
-    """`quiet_since_ms`: since when no fault keeps anything from being pruned."""
+    """Check the retention of all rows. `quiet_since_ms`: since when no fault delays pruning."""
     keeps = _keeps_ms(retention, history.skew_ms)
     own = {answer.value: answer.at_ms for answer in history.answered("keep")}
     query = "SELECT id, tenant, state, finished_ms, pruned_ms FROM pruned_executions"
@@ -49,7 +49,7 @@ def check_retention(
         if pruned_ms < decided_ms + retention.decisions_days * DAY_MS - 2 * history.skew_ms:
             yield f"retention: the decision on {from_ms} of job {job} was made at {decided_ms} and pruned at {pruned_ms}"
     if own:
-        return  # a walk that passes over a tenant's executions comes back to the others after an hour
+        return  # a walk that skips the executions of a tenant comes back to the others after an hour
     for id_, state, finished_ms in conn.execute("SELECT id, state, finished_ms FROM executions WHERE state > 4"):
         due_ms = max(finished_ms + keeps[State(state)] + 4 * history.skew_ms, quiet_since_ms) + ROUND_MS
         if due_ms < now_ms:
@@ -57,7 +57,7 @@ def check_retention(
 
 
 def _jobs(conn: sqlite3.Connection, retention: RetentionSettings, skew_ms: int) -> Iterator[str]:
-    """A job goes when nothing of it is to come, and after its last execution."""
+    """Check jobs: a job is pruned when it has no future times, and after its last execution."""
     last_ms = dict(conn.execute("SELECT job_id, max(pruned_ms) FROM pruned_executions GROUP BY job_id").fetchall())
     left = {job for (job,) in conn.execute("SELECT job_id FROM executions UNION SELECT key FROM timeline")}
     query = "SELECT id, state, updated_ms, pruned_ms FROM pruned_jobs"
@@ -69,7 +69,7 @@ def _jobs(conn: sqlite3.Connection, retention: RetentionSettings, skew_ms: int) 
 
 
 def _keeps_ms(retention: RetentionSettings, skew_ms: int) -> Mapping[State, float]:
-    """The shortest time that each state is kept. The clock that noted the end and the clock that prunes may differ."""
+    """Return the shortest time for which each state is kept. The clocks that note the end and that prune may differ."""
     days = {
         State.SUCCEEDED: retention.succeeded_days,
         State.CANCELLED: retention.cancelled_days,

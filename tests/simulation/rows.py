@@ -1,4 +1,7 @@
-"""The rows a run left in its store, by name, as the checker reads them. Another store implements `Rows` to be checked alike."""
+"""The rows that a run left in its store, by name, as the checker reads them.
+
+Another store implements `Rows` to be checked alike.
+"""
 
 import sqlite3
 from collections import defaultdict
@@ -19,12 +22,12 @@ class StoredJob(NamedTuple):
     state: int
     revision: int
     spec: JobSpec
-    """Without its payload."""
+    """The definition without its payload."""
     anchor_ms: int
     created_ms: int
 
 
-class Move(NamedTuple):
+class StoredTransition(NamedTuple):
     """One transition of an execution."""
 
     state: State
@@ -49,7 +52,7 @@ class StoredExecution:
     finished_ms: int | None
     revocation: str | None
     retry_of: str | None
-    transitions: tuple[Move, ...]
+    transitions: tuple[StoredTransition, ...]
 
     @property
     def is_open(self) -> bool:
@@ -66,7 +69,7 @@ class StoredDecision(NamedTuple):
 
 
 class Rows(Protocol):
-    """Everything that is left at the end of a run, rows that retention removed included."""
+    """All rows at the end of a run, including rows that retention removed."""
 
     @property
     def jobs(self) -> Mapping[str, StoredJob]: ...
@@ -102,7 +105,7 @@ class SqliteRows:
             "revocation, retry_of, transitions",
             "executions",
         )
-        return {row[0]: StoredExecution(*row[:5], State(row[5]), *row[6:14], _moves(row[14])) for row in rows}
+        return {row[0]: StoredExecution(*row[:5], State(row[5]), *row[6:14], _transitions(row[14])) for row in rows}
 
     @cached_property
     def executions_of(self) -> Mapping[str, Sequence[StoredExecution]]:
@@ -120,7 +123,7 @@ class SqliteRows:
 
 
 def with_pruned(conn: sqlite3.Connection, table: str) -> str:
-    """What to select from to read a table together with the rows that retention removed from it, if these were noted."""
+    """Return the FROM clause that reads a table together with the rows that retention removed from it, if these were noted."""
     if conn.execute("SELECT 1 FROM sqlite_temp_master WHERE name = ?", (f"pruned_{table}",)).fetchone() is None:
         return table
     columns = ", ".join(row[1] for row in conn.execute(f"PRAGMA main.table_info({table})"))
@@ -130,5 +133,5 @@ def with_pruned(conn: sqlite3.Connection, table: str) -> str:
 _spec = msgspec.json.Decoder(JobSpec).decode
 
 
-def _moves(text: str) -> tuple[Move, ...]:
-    return tuple(Move(State(state), *rest) for state, *rest in msgspec.json.decode(f"[{text}]"))
+def _transitions(text: str) -> tuple[StoredTransition, ...]:
+    return tuple(StoredTransition(State(state), *rest) for state, *rest in msgspec.json.decode(f"[{text}]"))

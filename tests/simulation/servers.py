@@ -1,4 +1,4 @@
-"""The servers of a cluster as the stages see them: they outlive processes, answer late or not at all, and forget."""
+"""The servers of a cluster as the stages see them: they outlive processes, answer late or not at all, and lose data."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,8 +34,8 @@ from tests.simulation.kernel import Process, SimClock, World
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Dispatch | LogEntry)
-Watcher = Callable[[Process, str, bool], bool]
-"""Told of each call (who, verb, whether the server has done it); answers whether it has done something about it."""
+Observer = Callable[[Process, str, bool], bool]
+"""Called for each call (process, verb, whether the server has done it). Returns whether it has acted on it."""
 LOG_PARTITIONS = 2
 POOL_PARTITIONS = 3
 SESSION_SEC = 6.0
@@ -46,16 +46,16 @@ STORE, REDIS, KAFKA, ETCD = "store", "redis", "kafka", "etcd"
 
 @dataclass
 class Network:
-    """Who reaches whom. A cut swallows requests, or the answers to them, or both."""
+    """The connections between processes and servers. A cut swallows requests, or answers, or both."""
 
     world: World
     random: Random
     cuts: set[tuple[str, str]] = field(default_factory=set)
-    """(process, server); every process, if it is `*`."""
+    """(process, server); `*` stands for every process."""
     away: set[str] = field(default_factory=set)
     stalled: set[str] = field(default_factory=set)
-    """Servers that take requests and answer when the stall is over."""
-    watchers: list[Watcher] = field(default_factory=list)
+    """Servers that accept requests and answer when the stall is over."""
+    observers: list[Observer] = field(default_factory=list)
 
     def reaches(self, process: Process, server: str) -> bool:
         return server not in self.away and (process.name, server) not in self.cuts
@@ -69,11 +69,11 @@ class Network:
         failing: type[Unavailable],
         verb: str = "",
     ) -> T:
-        """One round trip. What was sent may have been done although the answer is lost."""
+        """Make one round trip. The server may have done its work although the answer is lost."""
         verb = verb or verb_of(work)
         await clock.sleep(self.random.random() * 0.003)
         if self._is_noticed(process, verb, done=False):
-            await clock.sleep(0)  # whoever was killed or frozen goes no further
+            await clock.sleep(0)  # a process that was killed or frozen makes no further step
         while server in self.stalled:
             await clock.sleep(0.1)
         if not self.reaches(process, server):
@@ -88,12 +88,12 @@ class Network:
         return done
 
     def _is_noticed(self, process: Process, verb: str, *, done: bool) -> bool:
-        noticed = [watcher(process, verb, done) for watcher in self.watchers]
+        noticed = [observer(process, verb, done) for observer in self.observers]
         return any(noticed)
 
 
 def verb_of(work: Callable[..., object]) -> str:
-    """The method of a driver that a piece of its work was written in."""
+    """Return the driver method that a piece of work was written in."""
     return work.__qualname__.split(".<locals>")[0].split(".")[-1]
 
 
@@ -121,7 +121,7 @@ class ServerDatabase(SqliteDatabase):
         )
 
     async def close(self) -> None:
-        """Sessions end with their process."""
+        """Do nothing: sessions end with their process."""
 
 
 @dataclass
@@ -135,23 +135,23 @@ class Broker:
     log: list[list[LogEntry]] = field(default_factory=lambda: [[] for _ in range(LOG_PARTITIONS)])
     dead_letters: list[tuple[LogEntry, str]] = field(default_factory=list)
     members: dict[str, dict[WorkerId, float]] = field(default_factory=dict)
-    """For each pool who shares it, and when they last asked."""
+    """The members of each pool, and when each last asked."""
     capacity: dict[str, dict[WorkerId, int]] = field(default_factory=dict)
     generation: int = 0
     joined: int = 0
     duplicate: float = 0.02
     """The chance that a message is written twice."""
     loses: int = 0
-    """How many of the next messages are acknowledged and lost."""
+    """The number of next messages that are acknowledged and lost."""
     lost: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     """(execution, dispatch) -> when a message of it was lost."""
     depth: int | None = None
-    """How many unread messages of a pool use up its credit; None: it is never used up."""
+    """The number of unread messages of a pool that use up its credit; None: no limit."""
     read_to: dict[tuple[str, int], int] = field(default_factory=dict)
     largest_bytes: int | None = None
-    """The largest message that is taken, if there is a bound."""
+    """The size of the largest accepted message, if there is a bound."""
     rebalances: int = 0
-    """How often everyone was told to begin where the group has committed."""
+    """The number of rebalances, at which every member starts at the committed offsets."""
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced, when there is something new to fetch."""
 
@@ -177,14 +177,14 @@ class Broker:
         self.arrival = asyncio.Event()
 
     def refused(self, entries: Sequence[E]) -> list[Oversized[E]]:
-        """Those that are larger than one message: none of them is taken, and all others are."""
+        """Return the messages that are larger than allowed. They are refused, and all others are accepted."""
         if self.largest_bytes is None:
             return []
         sizes = [(entry, len(msgspec.msgpack.encode(entry))) for entry in entries]
         return [Oversized(entry, size, self.largest_bytes) for entry, size in sizes if size > self.largest_bytes]
 
     def rebalance(self) -> None:
-        """What was taken and is not committed is delivered again; late commits of it are refused."""
+        """Rebalance a pool. Taken and uncommitted messages are delivered again; late commits of them are refused."""
         self.rebalances += 1
         self.wake()
         self.world.note("the broker rebalances")
@@ -199,7 +199,7 @@ class Broker:
         return all(self.committed.get((pool, n), 0) == len(each) for n, each in enumerate(self.topic(pool)))
 
     def assigned(self, pool: str, worker: WorkerId) -> list[int]:
-        """Partitions of a pool that fall to a worker, as of now."""
+        """The partitions of a pool that are assigned to a worker now."""
         alive = self._alive(pool)
         if worker not in alive:
             return []
@@ -217,7 +217,7 @@ class Broker:
 
 
 class SimBus(Bus):
-    """What one process sees of the broker."""
+    """The broker as one process sees it."""
 
     def __init__(self, broker: Broker, network: Network, process: Process, clock: SimClock, history: History) -> None:
         self._broker = broker
@@ -228,7 +228,7 @@ class SimBus(Bus):
         self._position: dict[tuple[str, int], int] = {}
         self._rebalances = broker.rebalances
         self._open: dict[tuple[str, int], dict[int, tuple[ExecutionId, int]]] = {}
-        """Taken and not done, by partition: offset -> dispatch."""
+        """Taken and unprocessed messages, by partition: offset -> dispatch."""
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await self._network.call(self._process, self._clock, KAFKA, work, BusUnavailable)
@@ -395,11 +395,11 @@ def _without(entries: Sequence[E], oversized: Sequence[Oversized[E]]) -> Sequenc
 
 @dataclass
 class Redis:
-    """Claims, revocations and hints. It may forget everything."""
+    """Claims, revocations and hints. It may lose everything at any time."""
 
     world: World
     claims: dict[tuple[ExecutionId, int], tuple[int, int, bool]] = field(default_factory=dict)
-    """(when it lapses, the token's time, whether it was told)."""
+    """(when it lapses, the token's time, whether it was acked)."""
     revocations: dict[str, dict[tuple[ExecutionId, int], str]] = field(default_factory=dict)
     fences: dict[tuple[str, JobId], int] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
@@ -410,7 +410,7 @@ class Redis:
     """The share of hints that do not reach an owner."""
     listeners: list["SimIndex"] = field(default_factory=list)
     copied_ms: int = 0
-    """Of a copy, when it was made."""
+    """The time at which a copy was made."""
 
     def flush(self) -> None:
         self.claims.clear()
@@ -422,7 +422,7 @@ class Redis:
         self.world.note("redis forgets everything")
 
     def copy(self) -> "Redis":
-        """What a backup, or a replica that lags from now on, has."""
+        """Return what a backup has, or a replica that lags from now on."""
         revocations = {pool: dict(revocations) for pool, revocations in self.revocations.items()}
         return replace(
             self,
@@ -435,7 +435,7 @@ class Redis:
         )
 
     def restore(self, copy: "Redis") -> None:
-        """Redis is what it was when the copy was made."""
+        """Become the copy again."""
         self.claims, self.revocations, self.fences = dict(copy.claims), dict(copy.revocations), dict(copy.fences)
         self.generations, self.beats = dict(copy.generations), dict(copy.beats)
         self.world.note("redis is an older copy")
@@ -504,7 +504,7 @@ class SimSignals(Signals):
                 elif dispatch.fired_ms <= max(generation, self._redis.fences.get((pool, dispatch.job_id), 0)):
                     found[dispatch.execution_id] = FENCED
                 else:
-                    self._history.looks[name] = self._redis.world.now_ms()
+                    self._history.checks[name] = self._redis.world.now_ms()
             return found
 
         return await self._call(work)
@@ -563,7 +563,7 @@ class SimBreakers(Breakers):
 
 
 class SimIndex(MemoryHotIndex):
-    """In the owner's process; hints to other owners go through Redis, and some are lost."""
+    """The hot index in the owner's process. Hints to other owners go through Redis, and some are lost."""
 
     def __init__(
         self,
@@ -606,7 +606,7 @@ class SimIndex(MemoryHotIndex):
 
 @dataclass
 class Registrar:
-    """Leases of all groups: (group, instance) -> (when it lapses, weight, whose lease)."""
+    """Leases of all groups: (group, instance) -> (when it lapses, weight, owner of the lease)."""
 
     world: World
     leases: dict[tuple[str, InstanceId], tuple[float, float, object]] = field(default_factory=dict)

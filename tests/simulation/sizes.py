@@ -1,4 +1,5 @@
-"""Messages that the broker refuses: a large dispatch fails alone and for good, a large report loses what is too large."""
+"""Messages that the broker refuses: an oversized dispatch fails alone and permanently, an oversized report loses its
+largest part."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from tests.simulation.history import Effect, History
 from tests.simulation.rows import Rows, StoredExecution
 
 FILL = "x" * 5_000
-"""More than a message takes."""
+"""More bytes than a message takes."""
 LARGE: list[dict[str, Any]] = [
     {"fill": FILL},
     {"do": "large result"},
@@ -19,11 +20,11 @@ LARGE: list[dict[str, Any]] = [
 """Payloads whose dispatch, end report or beats are larger than a message."""
 
 ENDS = (State.DEAD, State.CANCELLED)
-"""How an execution ends that is too large: for good, also if somebody asked meanwhile to cancel it."""
+"""The end of an oversized execution: permanent, even if a user asked meanwhile to cancel it."""
 
 
 def check_sizes(rows: Rows, history: History) -> Iterator[str]:
-    """What is too large has the end that the engine promises, and is never the reason for another end."""
+    """Check that an oversized execution has its promised end, and that size is never the reason for another end."""
     runs: dict[str, list[Effect]] = defaultdict(list)
     for effect in history.effects:
         runs[effect.execution].append(effect)
@@ -44,7 +45,7 @@ def check_sizes(rows: Rows, history: History) -> Iterator[str]:
 
 
 def _reported(execution: StoredExecution, runs: list[Effect]) -> Iterator[str]:
-    """A result that is too large fails the run for good. Progress is dropped, and changes nothing."""
+    """Check a result that is too large, which fails the run permanently. Progress is dropped, and changes nothing."""
     large = [run.payload.get("do") == "large result" for run in runs]
     if execution.state is State.SUCCEEDED and large and all(large):
         yield f"size: {execution.id} is SUCCEEDED, and its result is larger than a message"
@@ -56,5 +57,7 @@ def _reported(execution: StoredExecution, runs: list[Effect]) -> Iterator[str]:
 
 
 def _failures(execution: StoredExecution) -> set[object]:
-    """The types of its failures."""
-    return {move.reason.get("type") for move in execution.transitions if isinstance(move.reason, dict)}
+    """The types of the failures of an execution."""
+    return {
+        transition.reason.get("type") for transition in execution.transitions if isinstance(transition.reason, dict)
+    }

@@ -1,4 +1,5 @@
-"""Lives of a cluster: processes killed and frozen, servers away and cut off, Redis forgetting, and a meddling user."""
+"""Simulation runs of a cluster: processes are killed and frozen, servers are away and cut off, Redis loses its memory, and
+a user changes everything."""
 
 import asyncio
 import os
@@ -14,8 +15,8 @@ SEEDS = int(os.environ.get("NOONDAY_CLUSTER_SEEDS", "36"))
 CHUNK = 4
 
 
-def live(seed: int, focus: str = "") -> list[str]:
-    """One life: half a minute of requests under faults, then quiet. `focus`: no faults but one, in the middle of it."""
+def simulate(seed: int, focus: str = "") -> list[str]:
+    """Play one run: half a minute of requests under faults, then quiet. `focus`: a single fault, in the middle of the run."""
     kill = (0.0, 0.0001, 0.0004)[seed % 3]
     freeze = 0.0001 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 30_000), limit=6)
@@ -95,6 +96,6 @@ FOCUS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_no_promise_is_broken_in_any_life_of_a_cluster(first: int) -> None:
-    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
-    assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
+def test_no_promise_is_broken_in_any_run_of_a_cluster(first: int) -> None:
+    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := simulate(seed))}
+    assert not broken, f"to see one again: simulate({next(iter(broken))}) in {__name__}\n{broken}"

@@ -1,4 +1,5 @@
-"""Hundreds of lives of an embedded Noonday: killed, frozen, with a full disk and a meddling user."""
+"""Hundreds of simulation runs of an embedded Noonday: the process is killed and frozen, the disk is full, and a user
+changes everything."""
 
 import asyncio
 import os
@@ -15,8 +16,8 @@ SEEDS = int(os.environ.get("NOONDAY_SIMULATION_SEEDS", "250"))
 CHUNK = 25
 
 
-def live(seed: int) -> list[str]:
-    """One life: half a minute of requests under faults, then quiet."""
+def simulate(seed: int) -> list[str]:
+    """Play one run: half a minute of requests under faults, then quiet."""
     kill = (0.0, 0.00026, 0.0013)[seed % 3]
     faults = FaultPlan(kill=kill, freeze=0.00026 if seed % 4 == 0 else 0.0, freeze_ms=(10, 8_000), limit=6)
     with Simulation(seed, faults=faults, concurrency=(8, 2)[seed % 2], load=load_of(seed)) as simulation:
@@ -51,13 +52,13 @@ def live(seed: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_no_promise_is_broken_in_any_life(first: int) -> None:
-    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
-    assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
+def test_no_promise_is_broken_in_any_run(first: int) -> None:
+    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := simulate(seed))}
+    assert not broken, f"to see one again: simulate({next(iter(broken))}) in {__name__}\n{broken}"
 
 
 def die_at(step: int) -> list[str]:
-    """A short life with a failure and a schedule in it, killed right after the given step of its first process."""
+    """Play a short run with a failure and a schedule, killed right after the given step of its first process."""
     with Simulation(7, concurrency=2) as simulation:
 
         async def director() -> None:
@@ -77,7 +78,7 @@ def die_at(step: int) -> list[str]:
 
 FAILS_ONCE = {"v": 1, "do": "fail", "times": 1}
 STEPS = 1_000
-"""About as many as that life has until everything is done."""
+"""About the number of steps until the end of that run."""
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ async def busy_town(world: World) -> list[str]:
             await square.put(f"{name} {n}")
             await asyncio.sleep(world.random.choice([0, 0.001, 0.005]))
 
-    async def live(name: str) -> None:
+    async def run_on(name: str) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.02), asyncio.TaskGroup() as group:
                 for child in range(5):
@@ -48,7 +48,7 @@ async def busy_town(world: World) -> list[str]:
             heard.append(await square.get())
 
     for name in ("a", "b", "c"):
-        world.process(name).spawn(live(name))
+        world.process(name).spawn(run_on(name))
     world.process("listener").spawn(listen())
     await asyncio.sleep(1)
     return heard
@@ -214,10 +214,10 @@ def test_waiting_out_a_deadline_always_ends() -> None:
 
 def test_a_timer_without_delay_does_not_wait_for_the_others_to_rest() -> None:
     async def director() -> None:
-        rung = asyncio.Event()
-        asyncio.get_running_loop().call_later(0, rung.set)
+        called = asyncio.Event()
+        asyncio.get_running_loop().call_later(0, called.set)
         await asyncio.sleep(0)
-        assert rung.is_set()
+        assert called.is_set()
 
     with World(1) as world:
         world.run(director())
@@ -248,7 +248,7 @@ def test_a_clock_step_moves_the_wall_clock_of_one_process_and_no_sleep() -> None
 # What asyncio offers
 
 
-def test_a_timeout_cancels_what_it_guards() -> None:
+def test_timeout_cancels_its_block() -> None:
     async def director() -> float:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
@@ -360,7 +360,7 @@ def test_a_simulation_leaves_the_thread_as_it_was() -> None:
 # Processes
 
 
-def test_whatever_a_process_starts_belongs_to_it() -> None:
+def test_everything_a_process_starts_belongs_to_it() -> None:
     seen: list[str] = []
 
     def look() -> None:
@@ -392,7 +392,7 @@ def test_whatever_a_process_starts_belongs_to_it() -> None:
     assert seen == ["home"] * 5
 
 
-def test_a_killed_process_runs_no_finally_and_catches_nothing_while_the_world_lives() -> None:
+def test_killed_process_runs_no_finally_and_no_except_until_the_world_is_closed() -> None:
     seen: list[str] = []
 
     async def sleeper() -> None:
@@ -453,7 +453,7 @@ def test_a_process_that_kills_itself_stops_at_its_next_await() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["result", "exception", "cancel"])
-def test_a_future_that_is_completed_for_a_dead_waiter_resumes_nobody(outcome: str) -> None:
+def test_future_completed_for_a_dead_waiter_resumes_no_task(outcome: str) -> None:
     seen: list[str] = []
 
     async def wait(shared: asyncio.Future[None]) -> None:
@@ -508,7 +508,7 @@ def test_a_dead_process_starts_nothing() -> None:
 
 
 class PingPong:
-    """Two processes that throw a ball until each has had it ten times, and write down what they saw."""
+    """Two processes that pass a ball until each has had it ten times, and record what they saw."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -562,7 +562,7 @@ def test_a_process_can_be_killed_at_each_of_its_steps() -> None:
             lengths.append(len(game.log))
     assert lengths == sorted(lengths)
     assert lengths[0] == 0
-    assert lengths[-1] == len(clean) - 3  # only the last throw and the two farewells are missing
+    assert lengths[-1] == len(clean) - 3  # only the last pass and the two farewells are missing
 
 
 def at_step(k: int, act: Callable[[], None]) -> Callable[[int], None]:
@@ -586,7 +586,7 @@ def test_a_process_frozen_at_any_step_does_the_same_later() -> None:
             assert (frozen.by_ms, woken.now_ms - frozen.now_ms, woken.step) == (5_000, 5_000, k)
 
 
-def test_a_frozen_process_holds_what_is_ready_and_what_falls_due_until_it_wakes() -> None:
+def test_frozen_process_keeps_ready_and_due_handles_until_it_wakes() -> None:
     seen: list[tuple[str, float]] = []
 
     async def tick() -> None:
@@ -692,7 +692,7 @@ def test_drawing_faults_does_not_disturb_the_tests_own_choices() -> None:
     assert faulty_world(5, FaultPlan(freeze=0.1)).random.random() == Random(5).random()
 
 
-def test_a_director_can_start_again_what_a_plan_kills() -> None:
+def test_director_can_restart_processes_that_a_plan_kills() -> None:
     async def keep_alive(world: World) -> int:
         async with asyncio.timeout(60):
             for _ in range(5):
@@ -756,7 +756,7 @@ def test_a_failure_whose_awaiter_is_frozen_waits_for_it() -> None:
             assert world.run(director(world.process("home"))) == "taken"
 
 
-def test_a_failure_whose_awaiter_is_dead_is_nobodys() -> None:
+def test_failure_whose_awaiter_is_dead_is_ignored() -> None:
     async def parent(process: Process) -> None:
         child = process.spawn(fail_after(1))
         child.add_done_callback(lambda _: process.kill())
@@ -772,7 +772,7 @@ def test_a_failure_whose_awaiter_is_dead_is_nobodys() -> None:
         assert [fault.kind for fault in world.fault_log] == [FaultKind.KILL]
 
 
-def test_a_failure_in_a_process_is_told_instead_of_the_directors_own() -> None:
+def test_failure_in_a_process_is_raised_instead_of_the_directors_own() -> None:
     async def director(process: Process) -> None:
         task = process.spawn(fail_after(0))
         for _ in range(100):
@@ -799,7 +799,7 @@ def test_an_inner_task_that_is_dropped_with_its_exception_fails_the_world() -> N
             world.run(asyncio.sleep(1_000))
 
 
-def test_an_inner_failure_that_nobody_ever_took_is_told_when_the_world_is_closed() -> None:
+def test_untaken_inner_failure_is_raised_when_the_world_is_closed() -> None:
     class Service:
         async def start(self) -> None:
             self.task = asyncio.create_task(self.run())
@@ -882,7 +882,7 @@ def test_a_world_can_run_again_where_it_stopped() -> None:
         assert ticks == [1, 2, 3, 4]
 
 
-def test_closing_disposes_of_the_unfinished_without_a_word() -> None:
+def test_closing_disposes_of_unfinished_coroutines_silently() -> None:
     class Luggage:
         pass
 

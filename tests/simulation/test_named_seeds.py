@@ -1,4 +1,4 @@
-"""Ways to lose or repeat work that were found once, each played again. The names are those of docs/invariants.md."""
+"""Faults that once lost or repeated work, each played again. The names are those of docs/invariants.md."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ Director = Callable[[Simulation], Awaitable[None]]
 
 
 def play(director: Director, seed: int = 1, *, knows_limits: bool = True, **options: Any) -> Simulation:
-    """Play a story to its quiet end; no promise may be broken in it. The world is over then; disk and history remain."""
+    """Play a scenario until it is quiet, and check every promise. The world is closed then; disk and history remain."""
     simulation = Simulation(seed, **options)
     simulation.knows_limits = knows_limits
     try:
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
 
 
 def flush(simulation: Simulation) -> None:
-    """The hot index loses its memory."""
+    """Let the hot index lose its memory."""
     assert simulation.engine is not None
     index = simulation.engine.drivers.index
     assert isinstance(index, MemoryHotIndex)
@@ -87,42 +87,42 @@ async def kill(simulation: Simulation) -> None:
 
 
 def test_retry_then_flush() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "fail", "times": 1}))
         await until(lambda: one(simulation, "SELECT 1 FROM timeline WHERE kind = 1"))
         flush(simulation)
 
-    assert states(play(story)) == ["SUCCEEDED"]
+    assert states(play(scenario)) == ["SUCCEEDED"]
 
 
 def test_flush_while_running() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         for _ in range(20):
             await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 40}))
         await until(lambda: len(simulation.history.effects) == 8)
         flush(simulation)
         flush_signals(simulation)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["SUCCEEDED"] * 20
     assert len(simulation.history.effects) == 20
 
 
 @pytest.mark.parametrize("after_ms", [0, 1, 2, 5, 10, 50, 400, 900])
 def test_dead_before_report(after_ms: int) -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 0.5}))
         await until(lambda: simulation.history.effects)
         await asyncio.sleep(after_ms / 1000)
         await kill(simulation)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["SUCCEEDED"]
     assert len(simulation.history.effects) in (1, 2)
 
 
 def test_drain_interrupt() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 100}))
         await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE state = 1"))
         assert simulation.process is not None
@@ -131,14 +131,14 @@ def test_drain_interrupt() -> None:
         await until(stopped.done)
         await kill(simulation)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["SUCCEEDED"]
     assert one(simulation, "SELECT attempt, dispatch FROM executions") == (1, 2)
 
 
 @pytest.mark.parametrize("before_ms", [0, 1, 3, 10, 100, 150, 199])
 def test_edit_while_early(before_ms: int) -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, 5.0))
         assert job.next_fire_at is not None
         due_ms = round(job.next_fire_at.timestamp() * 1000)
@@ -146,29 +146,29 @@ def test_edit_while_early(before_ms: int) -> None:
         spec = simulation.spec(type=JobType.ONE_TIME, run_at=job.next_fire_at, payload={"v": 2})
         await simulation.replace(job.job_id, spec)
 
-    simulation = play(story, seed=before_ms)
+    simulation = play(scenario, seed=before_ms)
     assert states(simulation) == ["SUCCEEDED"]
     assert len(simulation.history.effects) == 1
 
 
 def test_edit_same_next() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, simulation.spec(type=JobType.CRON, schedule="0 * * * * *", max_runs=2))
         spec = simulation.spec(type=JobType.CRON, schedule="0,30 * * * * *", max_runs=2)
         await simulation.replace(job.job_id, spec)
         await asyncio.sleep(2 * 60)
 
-    simulation = play(story)
+    simulation = play(scenario)
     rows = simulation.disk.conn.execute("SELECT nominal_ms FROM executions ORDER BY id").fetchall()
     assert rows[1][0] - rows[0][0] == 30_000
 
 
 @pytest.mark.parametrize("every", ["*/2 * * * * *", "* * * * * *"])
 def test_edit_while_overdue(every: str) -> None:
-    """Several times of a plan wait for a key when a plan that has only some of them takes its place."""
+    """Several times of a plan wait for a key when a plan that has only some of them replaces it."""
     line = Concurrency("line", 1, ordered=True)
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, each_second(simulation, 60, concurrency=line, max_runs=40))
         await until(lambda: one(simulation, "SELECT count(*) FROM executions")[0] == 3)
         await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 7}, concurrency=line))
@@ -177,36 +177,36 @@ def test_edit_while_overdue(every: str) -> None:
         spec = simulation.spec(type=JobType.CRON, schedule=every, end_at=end, max_runs=40)
         await simulation.replace(job.job_id, spec)
 
-    simulation = play(story)
+    simulation = play(scenario)
     edited = one(simulation, "SELECT sum(count) FROM decisions WHERE outcome = 'EDITED'")[0]
     assert bool(edited) == (every == "*/2 * * * * *")
 
 
 def test_skip_every_second() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         payload = {"v": 1, "do": "sleep", "sec": 0.8}
         await created(simulation, each_second(simulation, 20.5, payload=payload, overlap=Overlap.SKIP))
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert one(simulation, "SELECT count(*) FROM decisions WHERE outcome = 'SKIPPED'") == (0,)
     assert len(states(simulation)) == 20
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_buffer_lost_wake_up(seed: int) -> None:
-    """The run ends at the very moment the next one is fired."""
+    """The run ends at the very moment at which the next one is fired."""
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         payload = {"v": 1, "do": "sleep", "sec": 1.0}
         await created(simulation, each_second(simulation, 8.5, payload=payload, overlap=Overlap.BUFFER_ONE))
 
-    assert set(states(play(story, seed))) == {"SUCCEEDED"}
+    assert set(states(play(scenario, seed))) == {"SUCCEEDED"}
 
 
 def test_deadline_while_buffered() -> None:
     """An occurrence waits behind another one for longer than its start deadline."""
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         job = await created(
             simulation,
             once(
@@ -219,23 +219,23 @@ def test_deadline_while_buffered() -> None:
         )
         await simulation.ask("trigger", job.job_id, lambda e: e.services.jobs.trigger(USER, job.job_id))
 
-    assert sorted(states(play(story))) == ["EXPIRED", "SUCCEEDED"]
+    assert sorted(states(play(scenario))) == ["EXPIRED", "SUCCEEDED"]
 
 
 def test_cancel_then_lost() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 50}))
         (execution,) = await until(lambda: one(simulation, "SELECT id FROM executions WHERE state = 1"))
         await simulation.ask("cancel", execution, lambda e: e.services.executions.cancel(USER, execution))
         await kill(simulation)
 
-    assert states(play(story)) == ["CANCELLED"]
+    assert states(play(scenario)) == ["CANCELLED"]
 
 
 def test_republished_batch() -> None:
     """The owner dies after publish and before seal, when everything has finished."""
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         for _ in range(5):
             await created(simulation, once(simulation))
         await until(lambda: len(simulation.history.effects) == 5)
@@ -245,15 +245,15 @@ def test_republished_batch() -> None:
         conn.execute("INSERT INTO batches (owner, fired_ms, members) VALUES ('dead', 0, ?)", (members,))
         await asyncio.sleep(15)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert len(simulation.history.effects) == 5
     assert one(simulation, "SELECT count(*) FROM batches") == (0,)
 
 
 def test_capped_head() -> None:
-    """A backlog behind a full key is the head of the timeline; another job's entry is lost from the index."""
+    """A backlog behind a full key is the head of the timeline; the entry of another job is lost from the index."""
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         key = Concurrency("narrow", 1)
         for _ in range(10):
             await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 20}, concurrency=key))
@@ -262,13 +262,16 @@ def test_capped_head() -> None:
         flush(simulation)
         await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE job_id = ? AND state = 5", job.job_id), 15)
 
-    assert states(play(story)) == ["SUCCEEDED"] * 11
+    assert states(play(scenario)) == ["SUCCEEDED"] * 11
 
 
 def test_poison() -> None:
-    """One entry cannot be planned; the others of its batch fire. Its schedule waits, and goes on when it can be planned again."""
+    """One entry cannot be planned; the others of its batch fire.
 
-    async def story(simulation: Simulation) -> None:
+    Its schedule waits, and goes on when it can be planned again.
+    """
+
+    async def scenario(simulation: Simulation) -> None:
         catch_up = CatchUp(CatchUpPolicy.ALL, 3600)
         bad = await created(simulation, each_second(simulation, 10, catch_up=catch_up, timezone="Europe/Berlin"))
         for _ in range(5):
@@ -281,22 +284,22 @@ def test_poison() -> None:
         assert one(simulation, "SELECT due_ms IS NOT NULL FROM timeline WHERE key = ?", bad.job_id) == (1,)
         simulation.disk.conn.execute(text, ("Europe/Berlin", bad.job_id))
 
-    # Not checked for lateness: that this machine lacks a zone is no fault that the checker knows.
+    # Not checked for lateness: the checker does not know that this machine lacks a zone.
     with Simulation(1) as simulation:
-        simulation.direct(lambda: story(simulation))
+        simulation.direct(lambda: scenario(simulation))
         assert states(simulation) == ["SUCCEEDED"] * 15
         assert one(simulation, "SELECT count(*) FROM decisions WHERE outcome = 'ERROR'") == (0,)
 
 
 def test_edit_finished_one_shot() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 3}))
         await until(lambda: simulation.history.effects)
         later = simulation.instant() + timedelta(seconds=60)
         spec = simulation.spec(type=JobType.ONE_TIME, run_at=later, payload={"v": 2})
         await simulation.replace(job.job_id, spec)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["SUCCEEDED", "SUCCEEDED"]
     assert [effect.payload["v"] for effect in simulation.history.effects] == [1, 2]
 
@@ -305,29 +308,29 @@ def test_edit_finished_one_shot() -> None:
 def test_replay_after_retry(seed: int) -> None:
     """The process dies around the settling of a failure: attempts neither vanish nor count twice."""
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "fail", "times": 2}))
         await until(lambda: simulation.history.effects)
         await asyncio.sleep(0.05 + seed * 0.002)
         await kill(simulation)
 
-    assert states(play(story, seed)) == ["SUCCEEDED"]
+    assert states(play(scenario, seed)) == ["SUCCEEDED"]
 
 
 def test_store_away_10min() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         for _ in range(5):
             await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 2}))
         await until(lambda: len(simulation.history.effects) == 5)
         await simulation.full_disk(600)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["SUCCEEDED"] * 5
     assert len(simulation.history.effects) == 5
 
 
 def test_cancel_then_flush() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, 5.0))
         assert job.next_fire_at is not None
         execution = await until(
@@ -336,24 +339,24 @@ def test_cancel_then_flush() -> None:
         await simulation.ask("cancel", execution[0], lambda e: e.services.executions.cancel(USER, execution[0]))
         flush_signals(simulation)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["CANCELLED"]
     assert simulation.history.effects == []
 
 
 def test_flush_during_capped_fire() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         key = Concurrency("narrow", 2)
         for _ in range(12):
             await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 1}, concurrency=key))
             flush(simulation)
             await asyncio.sleep(0.02)
 
-    assert states(play(story)) == ["SUCCEEDED"] * 12
+    assert states(play(scenario)) == ["SUCCEEDED"] * 12
 
 
 def test_cancel_last_open() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         payload = {"v": 1, "do": "sleep", "sec": 300}
         job = await created(simulation, each_second(simulation, 2.2, payload=payload, overlap=Overlap.BUFFER_ONE))
         await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE buffered = 1"))
@@ -364,16 +367,16 @@ def test_cancel_last_open() -> None:
         (second,) = one(simulation, query, job.job_id)
         await simulation.ask("cancel", second, lambda e: e.services.executions.cancel(USER, second))
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert set(states(simulation)) == {"CANCELLED"}
 
 
 def test_nul_in_error() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "fail", "times": 99}))
         await created(simulation, once(simulation, 1.0))
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["DEAD", "SUCCEEDED"]
     (failure,) = one(simulation, "SELECT failure FROM executions WHERE state = 8")
     assert "told to" in failure
@@ -381,18 +384,18 @@ def test_nul_in_error() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_trigger_races_delete(seed: int) -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, 1000.0))
         await asyncio.gather(
             simulation.ask("trigger", job.job_id, lambda e: e.services.jobs.trigger(USER, job.job_id)),
             simulation.ask("delete", job.job_id, lambda e: e.services.jobs.delete(USER, job.job_id)),
         )
 
-    play(story, seed)
+    play(scenario, seed)
 
 
 def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         for policy in CatchUpPolicy:
             spec = simulation.spec(
                 type=JobType.CRON,
@@ -407,7 +410,7 @@ def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
         await kill(simulation)
         await asyncio.sleep(3700)
 
-    simulation = play(story)
+    simulation = play(scenario)
     rows = simulation.disk.conn.execute(
         """SELECT j.name, count(x.id), (SELECT coalesce(sum(count), 0) FROM decisions d WHERE d.job_id = j.id)
            FROM jobs j LEFT JOIN executions x ON x.job_id = j.id GROUP BY j.name ORDER BY j.name"""
@@ -420,7 +423,7 @@ def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
 
 
 def test_dies_in_its_first_second() -> None:
-    """A handler kills its process at once, again and again: its attempts are used up nevertheless."""
+    """A handler kills its process at once, again and again. Its attempts are used up nevertheless."""
 
     async def director(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "die"}))
@@ -432,7 +435,7 @@ def test_dies_in_its_first_second() -> None:
 
 
 def test_edit_overdue_while_paused() -> None:
-    """A pause keeps a one-shot that becomes due meanwhile: it is the edit that gives that time up, and the decision says so."""
+    """A pause covers the due time of a one-shot. The edit gives that time up, and the decision names the edit."""
 
     async def director(simulation: Simulation) -> None:
         assert simulation.engine is not None

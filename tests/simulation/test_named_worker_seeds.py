@@ -1,4 +1,4 @@
-"""Ways in which workers lost, repeated or starved work, each played again. The names are those of docs/invariants.md."""
+"""Faults by which workers lost, repeated or starved work, each played again. The names are those of docs/invariants.md."""
 
 import asyncio
 
@@ -7,15 +7,15 @@ from tests.simulation.cluster import ClusterSimulation
 from tests.simulation.embedded import QUICK
 from tests.simulation.kernel import Process
 from tests.simulation.servers import SESSION_SEC
-from tests.simulation.test_named_cluster_seeds import all_told, assert_ran_once, create_some, play, rows
+from tests.simulation.test_named_cluster_seeds import all_reported, assert_ran_once, create_some, play, rows
 from tests.simulation.test_named_seeds import one, states, until
 
 
 def test_oldest_starves() -> None:
-    """Runs are longer than claims are relied upon, and the backlog is longer than the worker."""
+    """Runs are longer than the trusted time of claims, and the backlog is longer than the worker's slots."""
 
-    async def story(simulation: ClusterSimulation) -> None:
-        # One owner that hears of everything: what is published late is behind what was published in time.
+    async def scenario(simulation: ClusterSimulation) -> None:
+        # One owner that gets all hints: a later publication is behind the earlier ones.
         simulation.redis.loses_hints = 0.0
         simulation.kill("worker-1", "scheduler-1")
         await asyncio.sleep(SESSION_SEC + 2)
@@ -23,47 +23,47 @@ def test_oldest_starves() -> None:
             await create_some(simulation, 1, delay=second, do="sleep", sec=25)
         await until(lambda: len(simulation.history.effects) == 16, 300)
 
-    simulation = play(story, concurrency=2)
+    simulation = play(scenario, concurrency=2)
     assert_ran_once(simulation, 16)
     dues = [effect.due_ms for effect in simulation.history.effects]
     assert dues == sorted(dues)
 
 
-def test_stalled_with_a_deaf_run() -> None:
-    """The control loop of a worker stands still for 25 s. When it goes on, one of its runs ignores its cancellation."""
+def test_stalled_with_a_stubborn_run() -> None:
+    """The control loop of a worker stalls for 25 s. When it goes on, one of its runs ignores its cancellation."""
 
-    async def story(simulation: ClusterSimulation) -> None:
+    async def scenario(simulation: ClusterSimulation) -> None:
         simulation.kill("worker-1")
         await asyncio.sleep(SESSION_SEC + 2)
         await create_some(simulation, 1, do="ignore cancellation", sec=300)
-        await all_told(simulation, 1)
+        await all_reported(simulation, 1)
         simulation.processes["worker-0"].freeze()
         await asyncio.sleep(25)
         simulation.processes["worker-0"].wake()
         await create_some(simulation, 4)
         await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 5", 4), 30)
-        # It is reported as interrupted, which costs no attempt, and begins again.
+        # The run is reported as interrupted, which costs no attempt, and begins again.
         await until(lambda: len(simulation.history.effects) == 6, 60)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["SUCCEEDED"] * 5
     assert one(simulation, "SELECT max(attempt) FROM executions") == (1,)
 
 
 def test_dies_in_its_first_second() -> None:
-    """A handler kills its process at once: whichever worker runs it dies before it can report anything."""
+    """A handler kills its process at once. Each worker that runs it dies before it can report anything."""
 
-    async def story(simulation: ClusterSimulation) -> None:
+    async def scenario(simulation: ClusterSimulation) -> None:
         await create_some(simulation, 1, do="die")
         await create_some(simulation, 10)
         await until(lambda: rows(simulation, "SELECT id FROM executions WHERE state = 8", 1), 900)
 
-    simulation = play(story)
+    simulation = play(scenario)
     deaths = [effect for effect in simulation.history.effects if effect.payload.get("do") == "die"]
     # The first run of an attempt may end unseen, the second one may not.
     assert len(deaths) <= 2 * QUICK.max_attempts
     assert sorted(states(simulation)) == ["DEAD", *["SUCCEEDED"] * 10]
-    # A neighbour whose start was announced when its worker died has lost an attempt, as it does with any lost worker.
+    # A neighbour whose start was announced when its worker died has lost an attempt, as with any lost worker.
     ((attempts,),) = [one(simulation, "SELECT max(attempt) FROM executions WHERE state = 5")]
     assert attempts <= 1 + len(deaths)
 
@@ -71,14 +71,14 @@ def test_dies_in_its_first_second() -> None:
 def test_dies_between_announcement_and_start() -> None:
     """A second delivery is announced; its worker dies before the handler is entered. That costs the attempt, and no more."""
 
-    async def story(simulation: ClusterSimulation) -> None:
+    async def scenario(simulation: ClusterSimulation) -> None:
         first = simulation.at("pre_start_check", "worker", Process.kill, done=True)
         await create_some(simulation, 1)
         await until(lambda: first, 60)
         second = simulation.at("report", "worker", Process.kill, done=True, given=lambda: _is_announced(simulation))
         await until(lambda: second, 120)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert states(simulation) == ["SUCCEEDED"]
     assert one(simulation, "SELECT attempt FROM executions") == (2,)
     assert len(simulation.history.effects) == 1

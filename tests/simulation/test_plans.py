@@ -1,4 +1,4 @@
-"""The oracle of completeness on made-up histories: what it demands, what it allows, and what it cannot know."""
+"""The oracle of completeness on invented histories: what it demands, what it allows, and what it cannot know."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from noonday.model.execution import Cause, State
 from noonday.model.job import CatchUp, CatchUpPolicy, JobSpec, JobState, JobType, Overlap, Target
 from tests.simulation.history import Answer, History
 from tests.simulation.plans import check_plans
-from tests.simulation.rows import Move, StoredDecision, StoredExecution, StoredJob
+from tests.simulation.rows import StoredDecision, StoredExecution, StoredJob, StoredTransition
 
 NOON = 1_893_499_200_000
 """2030-01-01T12:00:00Z, a whole minute."""
@@ -27,7 +27,7 @@ def asked(action: str, at_sec: float, spec: JobSpec | None = None, **more: Any) 
 
 @dataclass
 class MadeUp:
-    """Rows of one job."""
+    """Rows of one invented job."""
 
     state: JobState = JobState.ACTIVE
     executions: dict[str, StoredExecution] = field(default_factory=dict)
@@ -46,7 +46,9 @@ class MadeUp:
             time = NOON + round(sec * 1000)
             name = f"{cause.name}/{sec}"
             made = (time, time, State.SUCCEEDED, 1, 1, 1, cause, time + late_ms, time + late_ms + 10, None, None)
-            self.executions[name] = StoredExecution(name, JOB, "default", *made, (Move(State.PENDING, time),))
+            self.executions[name] = StoredExecution(
+                name, JOB, "default", *made, (StoredTransition(State.PENDING, time),)
+            )
         return self
 
     def decided(self, first: float, last: float, count: int, outcome: str, at_sec: float) -> "MadeUp":
@@ -98,7 +100,7 @@ def test_a_deleted_job_demands_nothing_more() -> None:
     assert any("is in no plan" in each for each in problems(MadeUp(JobState.CANCELLED).fired(1, 2, 3), *answers))
 
 
-def test_a_catch_up_policy_says_what_may_be_missed() -> None:
+def test_catch_up_policy_decides_which_times_may_be_missed() -> None:
     def after_a_stop(policy: CatchUpPolicy, fired: list[float], last_missed: float) -> list[str]:
         rows = MadeUp().fired(*fired, late_ms=20_000 - round(fired[0] * 1000) if fired else 0)
         rows.decided(1, last_missed, round(last_missed), "MISSED", 20)
@@ -128,7 +130,7 @@ def test_max_runs_counts_executions() -> None:
     assert any("neither" in each for each in problems(MadeUp().fired(1), made))
 
 
-def test_what_was_triggered_exists_and_what_exists_was_asked_for() -> None:
+def test_each_trigger_has_an_execution_and_each_execution_a_request() -> None:
     class Shown:
         execution_id = "TRIGGER/1.61"
 

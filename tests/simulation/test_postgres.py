@@ -1,4 +1,5 @@
-"""Lives of a cluster on a real PostgreSQL: the real driver under kills, freezes, cuts, terminated backends and passing errors."""
+"""Simulation runs of a cluster on a real PostgreSQL: the real driver under kills, freezes, cuts, terminated backends and
+temporary errors."""
 
 import asyncio
 import os
@@ -14,8 +15,8 @@ SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "200"))
 CHUNK = 5
 
 
-def live(seed: int) -> list[str]:
-    """One short run: some seconds of requests under faults, then quiet."""
+def simulate(seed: int) -> list[str]:
+    """Play one short run: some seconds of requests under faults, then quiet."""
     kill = (0.0, 0.00016, 0.00064)[seed % 3]
     freeze = 0.00016 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 20_000), limit=4)
@@ -52,5 +53,5 @@ def live(seed: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_promise_is_broken_in_any_run_on_postgres(first: int) -> None:
-    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := live(seed))}
-    assert not broken, f"to see one again: live({next(iter(broken))}) in {__name__}\n{broken}"
+    broken = {seed: problems for seed in range(first, min(first + CHUNK, SEEDS)) if (problems := simulate(seed))}
+    assert not broken, f"to see one again: simulate({next(iter(broken))}) in {__name__}\n{broken}"

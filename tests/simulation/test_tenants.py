@@ -1,4 +1,4 @@
-"""Tenants that share one engine: by weight, and no faster than their rates."""
+"""Tenants that share one engine by their weights, within their rates."""
 
 import asyncio
 import sys
@@ -24,7 +24,7 @@ SLOW: dict[str, object] = {"v": 1, "do": "sleep", "sec": 0.4}
 
 
 play = partial(play_any, knows_limits=False)
-"""Rates, pauses and pool caps are set behind the back of the history."""
+"""Set rates, pauses and pool caps without noting them in the history."""
 
 
 def as_tenant(name: str) -> Caller:
@@ -53,36 +53,36 @@ def tenant_of(simulation: Simulation) -> dict[str, str]:
 
 
 def most_within(simulation: Simulation, tenant: str, window_ms: int) -> int:
-    """The most starts of a tenant in any window of this length."""
+    """The largest number of starts of a tenant in any window of this length."""
     tenants = tenant_of(simulation)
     starts = sorted(e.start_ms for e in simulation.history.effects if tenants[e.execution] == tenant)
     return max(sum(start <= other < start + window_ms for other in starts) for start in starts)
 
 
 def test_a_tenant_starts_no_faster_than_its_rate() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(rate_per_sec=10, burst=5))
         await create_due_together(simulation, 1, slow=60, free=60)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert len(simulation.history.effects) == 120
-    assert most_within(simulation, "slow", 1_000) <= 17  # what is early for one instant starts together
+    assert most_within(simulation, "slow", 1_000) <= 17  # early occurrences of one instant start together
     assert most_within(simulation, "free", 1_000) == 60
 
 
 def test_a_crash_costs_no_more_than_another_burst() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(rate_per_sec=10, burst=5))
         await create_due_together(simulation, 1, slow=60)
         await asyncio.sleep(3)
         await kill(simulation)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert most_within(simulation, "slow", 1_000) <= 22
 
 
 def test_a_rate_is_in_effect_within_seconds() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(rate_per_sec=1, burst=1))
         await create_due_together(simulation, 0, slow=120)
         await asyncio.sleep(3)
@@ -92,12 +92,12 @@ def test_a_rate_is_in_effect_within_seconds() -> None:
         assert before <= 6
         assert len(simulation.history.effects) == 120
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", "held"), ("POOL", "p"), ("ALL", "")])
-def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
-    async def story(simulation: Simulation) -> None:
+def test_paused_executions_start_when_they_are_resumed(kind: str, name: str) -> None:
+    async def scenario(simulation: Simulation) -> None:
         assert simulation.engine is not None
         pauses = simulation.engine.services.pauses
         await pauses.add(USER, kind, name)
@@ -111,12 +111,12 @@ def test_what_is_held_starts_when_it_is_let_go(kind: str, name: str) -> None:
         await asyncio.sleep(5)
         assert len(simulation.history.effects) == 100
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", "held"), ("POOL", "p"), ("ALL", "")])
 def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         assert simulation.engine is not None
         pauses = simulation.engine.services.pauses
         await asyncio.sleep(5)
@@ -126,11 +126,11 @@ def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
         assert simulation.history.effects == []
         await pauses.remove(USER, kind, name)
 
-    assert len(play(story).history.effects) == 20
+    assert len(play(scenario).history.effects) == 20
 
 
-def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
-    async def story(simulation: Simulation) -> None:
+def test_pause_survives_the_death_of_the_process() -> None:
+    async def scenario(simulation: Simulation) -> None:
         assert simulation.engine is not None
         await simulation.engine.services.pauses.add(USER, "TENANT", "held")
         await create_due_together(simulation, 3, held=20)
@@ -140,17 +140,17 @@ def test_what_is_held_stays_held_by_whoever_comes_next() -> None:
         assert simulation.engine is not None
         await simulation.engine.services.pauses.remove(USER, "TENANT", "held")
 
-    assert len(play(story).history.effects) == 20
+    assert len(play(scenario).history.effects) == 20
 
 
-def test_weights_share_what_there_is() -> None:
-    async def story(simulation: Simulation) -> None:
+def test_weights_share_the_slots() -> None:
+    async def scenario(simulation: Simulation) -> None:
         for tenant, weight in (("one", 1), ("two", 2), ("four", 4)):
             await settle_for(simulation, tenant, TenantSettings(weight=weight))
         slow = {"v": 1, "do": "sleep", "sec": 0.05}
         await create_due_together(simulation, 1, slow, one=700, two=700, four=700)
 
-    simulation = play(story, concurrency=4)
+    simulation = play(scenario, concurrency=4)
     tenants = tenant_of(simulation)
     got = Counter(tenants[effect.execution] for effect in simulation.history.effects[:700])
     assert abs(got["one"] - 100) <= 10
@@ -159,57 +159,57 @@ def test_weights_share_what_there_is() -> None:
 
 
 def test_settings_are_looked_at_now_and_then_and_not_without_end() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(weight=3))
         assert simulation.engine is not None
-        settings_store, looks = simulation.engine.drivers.settings_store, []
+        settings_store, reads = simulation.engine.drivers.settings_store, []
         look = settings_store.tenants_after
 
         async def counted(since_ms: int) -> list[tuple[TenantId, TenantSettings, int]]:
-            looks.append(since_ms)
+            reads.append(since_ms)
             return await look(since_ms)
 
         settings_store.tenants_after = counted  # type: ignore[method-assign]
         await asyncio.sleep(20)
-        assert 10 <= len(looks) <= 30
+        assert 10 <= len(reads) <= 30
 
-    play(story)
+    play(scenario)
 
 
 def most_at_once(simulation: Simulation, tenant: str) -> int:
-    """The most runs of a tenant that went on at the same time."""
+    """The largest number of runs of a tenant at the same time."""
     tenants = tenant_of(simulation)
     ours = [e for e in simulation.history.effects if tenants[e.execution] == tenant]
     return max(sum(e.start_ms <= at.start_ms < (e.end_ms or sys.maxsize) for e in ours) for at in ours)
 
 
 def test_a_tenant_runs_no_more_at_once_than_its_cap() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "capped", TenantSettings(max_running=3))
         await create_due_together(simulation, 1, SLOW, capped=40, free=40)
 
-    simulation = play(story, concurrency=16)
+    simulation = play(scenario, concurrency=16)
     assert len(simulation.history.effects) == 80
     assert most_at_once(simulation, "capped") <= 3
     assert most_at_once(simulation, "free") > 3
 
 
 def test_a_cap_outlives_crashes_and_leaks_nothing() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "capped", TenantSettings(max_running=2))
         await create_due_together(simulation, 1, SLOW, capped=30)
         for _ in range(4):
             await asyncio.sleep(1.3)
             await kill(simulation)
 
-    simulation = play(story)
+    simulation = play(scenario)
     tenants = tenant_of(simulation)
     assert len({e.execution for e in simulation.history.effects if tenants[e.execution] == "capped"}) == 30
     assert simulation.disk.conn.execute("SELECT used, cap FROM slots").fetchall() == [(0, 2)]
 
 
 def test_a_cap_is_in_effect_at_once_and_its_end_within_seconds() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "capped", TenantSettings(max_running=0))
         await create_due_together(simulation, 0, capped=50)
         await asyncio.sleep(10)
@@ -218,25 +218,25 @@ def test_a_cap_is_in_effect_at_once_and_its_end_within_seconds() -> None:
         await asyncio.sleep(3)
         assert len(simulation.history.effects) == 50
 
-    play(story)
+    play(scenario)
 
 
-def test_very_much_of_one_tenant_does_not_crowd_out_another() -> None:
-    async def story(simulation: Simulation) -> None:
+def test_backlog_of_one_tenant_does_not_crowd_out_another() -> None:
+    async def scenario(simulation: Simulation) -> None:
         simulation.most_of_a_tenant = 10
         await kill(simulation)
         await asyncio.sleep(25)
         await create_due_together(simulation, 2, big=400, small=20)
 
-    simulation = play(story, concurrency=4)
+    simulation = play(scenario, concurrency=4)
     tenants = tenant_of(simulation)
     order = [tenants[effect.execution] for effect in simulation.history.effects]
     assert len(order) == 420
     assert order[:60].count("small") == 20
 
 
-def test_what_is_held_of_one_tenant_takes_little_room() -> None:
-    async def story(simulation: Simulation) -> None:
+def test_paused_entries_of_one_tenant_take_little_room() -> None:
+    async def scenario(simulation: Simulation) -> None:
         simulation.most_of_a_tenant = 10
         await kill(simulation)
         await asyncio.sleep(25)
@@ -249,13 +249,13 @@ def test_what_is_held_of_one_tenant_takes_little_room() -> None:
         assert index.size() == 10
         await simulation.engine.services.pauses.remove(USER, "TENANT", "big")
 
-    assert len(play(story).history.effects) == 400
+    assert len(play(scenario).history.effects) == 400
 
 
 def test_blocked_and_indexed_entries_keep_to_one_budget() -> None:
     most = []
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         simulation.index_entries = 60
         await kill(simulation)
         await asyncio.sleep(25)
@@ -270,23 +270,23 @@ def test_blocked_and_indexed_entries_keep_to_one_budget() -> None:
             most.append(drivers.index.size() + drivers.budget.blocked)
             await asyncio.sleep(0.1)
 
-    assert len(play(story).history.effects) == 600
+    assert len(play(scenario).history.effects) == 600
     assert max(most) <= 60
 
 
 def late_at_most(simulation: Simulation, tenant: str, percent: int) -> int:
-    """By how many milliseconds so many of a hundred starts of a tenant were late at most."""
+    """The lateness in ms within which `percent` of a tenant's starts were."""
     tenants = tenant_of(simulation)
     late = sorted(e.start_ms - e.due_ms for e in simulation.history.effects if tenants[e.execution] == tenant)
     return late[len(late) * percent // 100 - 1]
 
 
-def test_whoever_has_little_is_hardly_later_beside_somebody_who_has_very_much() -> None:
+def test_small_tenant_is_hardly_later_beside_a_large_one() -> None:
     def small_beside(big: int) -> int:
-        async def story(simulation: Simulation) -> None:
+        async def scenario(simulation: Simulation) -> None:
             await create_due_together(simulation, 3, BRIEF, big=big, small=40)
 
-        simulation = play(story, concurrency=8)
+        simulation = play(scenario, concurrency=8)
         assert len(simulation.history.effects) == big + 40
         return late_at_most(simulation, "small", 95)
 
@@ -294,20 +294,20 @@ def test_whoever_has_little_is_hardly_later_beside_somebody_who_has_very_much() 
 
 
 def test_a_cap_in_a_pool_gives_no_tokens_of_the_rate_back() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         in_pool = {"p": TenantInPool(max_running=1)}
         await settle_for(simulation, "slow", TenantSettings(rate_per_sec=2, burst=1, pools=in_pool))
         await create_due_together(simulation, 1, BRIEF, slow=20)
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert len(simulation.history.effects) == 20
     assert most_within(simulation, "slow", 1_000) <= 4
 
 
-def test_weights_are_told_to_workers() -> None:
+def test_weights_reach_the_workers() -> None:
     told: set[tuple[str, int]] = set()
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         assert simulation.engine is not None
         await settle_for(simulation, "two", TenantSettings(weight=2))
         bus = simulation.engine.drivers.bus
@@ -321,5 +321,5 @@ def test_weights_are_told_to_workers() -> None:
         await create_due_together(simulation, 1, one=3, two=3)
         await asyncio.sleep(3)
 
-    play(story)
+    play(scenario)
     assert told == {("one", 1), ("two", 2)}

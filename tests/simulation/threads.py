@@ -1,4 +1,4 @@
-"""Threads of a simulated process: a handler in one cannot be cancelled, and runs to its end whatever is asked of it."""
+"""Threads of a simulated process: a handler in a thread cannot be cancelled, and always runs to its end."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ from noonday.worker.worker import Worker
 
 
 class SimThreads:
-    """In place of `noonday.worker.threads.Threads`. Each function is a coroutine in a task that nobody cancels."""
+    """In place of `noonday.worker.threads.Threads`. Each function is a coroutine in a task that is never cancelled."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -30,7 +30,7 @@ class SimThreads:
         self._limit -= 1
 
     def close(self) -> None:
-        """Those that are under way go on to their end."""
+        """Close the threads. Running functions go on to their end."""
 
     def _fill(self) -> None:
         while self._waiting and self._running < self._limit:
@@ -60,7 +60,7 @@ class SimCall:
         self.task: asyncio.Task[None] | None = None
 
     def withdraw(self) -> bool:
-        """Whether it had not begun, and will not."""
+        """Return whether the function had not begun, and will not."""
         taken, self.is_taken = self.is_taken, True
         return not taken
 

@@ -1,4 +1,4 @@
-"""An application with a connection of its own: to the same database, with another search_path."""
+"""An application with its own connection to the same database, with another search_path."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,7 +12,7 @@ from tests.support.servers_up import postgres_url
 
 
 class Caller(Protocol):
-    """What tests do with a connection, whichever client it is of."""
+    """The operations of tests on a connection, for any client library."""
 
     connection: Any
 
@@ -54,7 +54,7 @@ class PsycopgCaller:
 async def asyncpg_caller() -> AsyncIterator[Caller]:
     connection = await asyncpg.connect(postgres_url())
     try:
-        # As many applications have it: values of jsonb are not text then.
+        # Like many applications: values of jsonb are not text then.
         await connection.set_type_codec("jsonb", encoder=repr, decoder=eval, schema="pg_catalog")
         yield AsyncpgCaller(connection)
     finally:

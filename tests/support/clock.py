@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock that stands still until a test advances it."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ Sleeper = tuple[float, "asyncio.Future[None]"]
 
 
 class ManualClock(Clock):
-    """Sleepers of any loop, in any thread, wake when the test has moved the clock far enough."""
+    """A manual clock. Sleepers of any loop, in any thread, wake when the test has advanced the clock far enough."""
 
     def __init__(self, now_ms: int = NOW_MS) -> None:
         self._now_ms = now_ms
@@ -38,7 +38,7 @@ class ManualClock(Clock):
         return len(self._sleepers)
 
     def advance(self, seconds: float) -> None:
-        """Time goes on."""
+        """Advance all clocks."""
         self._monotonic += seconds
         self.step(seconds)
         for wake_at, future in self._sleepers:
@@ -46,7 +46,7 @@ class ManualClock(Clock):
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
     def step(self, seconds: float) -> None:
-        """The wall clock is set; nobody who sleeps notices."""
+        """Set the wall clock; sleepers do not notice."""
         self._now_ms += round(seconds * 1000)
 
 

@@ -1,4 +1,4 @@
-"""Turns a store by hand."""
+"""Turn a store by hand."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ GENERATION = "generation-1"
 
 
 class Crank:
-    """What intake, scheduler and recorder do to a store, one call at a time, by a clock that the test sets."""
+    """The calls of intake, scheduler and recorder to a store, one at a time, by a clock that the test sets."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -30,7 +30,7 @@ class Crank:
         self.place: Checkpoint | None = None
 
     async def own(self, instance: InstanceId = INSTANCE) -> Owner:
-        """Become the owner of everything."""
+        """Become the owner of all partitions."""
         taken = await self.store.firing.take_over(instance, range(PARTITIONS))
         self.owner = Owner(instance, {p: each.epoch for p, each in taken.items()})
         return self.owner
@@ -52,7 +52,7 @@ class Crank:
         return await self.store.firing.walk(range(PARTITIONS), None, 2**60, 10_000)
 
     async def fire(self, entries: Sequence[Entry] | None = None, *, at_ms: int | None = None) -> FireResult:
-        """Plan and fire some entries, or whatever is due."""
+        """Plan and fire some entries; by default, all that are due."""
         self.now_ms = at_ms or self.now_ms
         chosen = await self.due() if entries is None else entries
         requests = await self.plan(chosen)
@@ -69,19 +69,19 @@ class Crank:
         return requests
 
     async def fire_one(self, *, at_ms: int | None = None) -> Dispatch:
-        """Fire what is due, which must make a single dispatch."""
+        """Fire the due entries, which must make a single dispatch."""
         (dispatch,) = (await self.fire(at_ms=at_ms)).dispatches
         return dispatch
 
     async def settle(self, *reports: Report, signs: Sequence[Hello | Beat | Bye] = ()) -> SettleResult:
-        """Apply a batch of the log. By then it is not earlier than the batch says."""
+        """Apply a batch of the log. The clock is at least at the times in the batch."""
         self.now_ms = max([self.now_ms, *(report.ended_ms for report in reports)])
         was = self.place
         self.place = Checkpoint(0, GENERATION, (was.offset if was else 0) + len(reports) + len(signs), 0)
         return await self.store.executions.settle(reports, signs, was=was, now=self.place, now_ms=self.now_ms)
 
     async def look(self, of: Dispatch | Execution | ExecutionId) -> Execution:
-        """An execution as it is now."""
+        """Return an execution as it is now."""
         name = of if isinstance(of, str) else of.execution_id if isinstance(of, Dispatch) else of.id
         for tenant in ("acme", "other"):
             found = await self.store.query_store.find_execution(tenant, name)  # type: ignore[arg-type]
@@ -109,9 +109,9 @@ def first_fire(job: Job, now_ms: int) -> Fire:
     return Fire(nominal_ms, nominal_ms + spread_ms(job.spec, job.id), job.spec.max_runs)
 
 
-def moves_of(execution: Execution) -> list[State]:
-    """The states an execution has been in, in order."""
-    return [State(move[0]) for move in json.loads(f"[{execution.transitions}]")]
+def states_through(execution: Execution) -> list[State]:
+    """The states of an execution, in order."""
+    return [State(transition[0]) for transition in json.loads(f"[{execution.transitions}]")]
 
 
 def is_path(states: Sequence[State]) -> bool:

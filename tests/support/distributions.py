@@ -31,7 +31,7 @@ def modules_of(distributions: Iterable[str]) -> set[str]:
 
 
 def with_dependencies(distributions: Iterable[str]) -> set[str]:
-    """The distributions, and everything that they need to be installed."""
+    """The distributions, and everything that they need."""
     found: set[str] = set()
     waiting = list(distributions)
     while waiting:

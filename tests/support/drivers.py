@@ -1,4 +1,4 @@
-"""Every driver of every port, one line each. A new driver adds its line, and the whole conformance suite runs against it."""
+"""Every driver of every port, one line each. The whole conformance suite runs against a new driver after its line is added."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -55,12 +55,12 @@ from tests.support.servers_up import redis_url
 T = TypeVar("T", covariant=True)
 LEAD_MS = 300
 LONG_TTL_SEC, PATIENCE_SEC = 30, 10.0
-"""Of leases, so that a busy machine fails no test that is not about time."""
+"""The TTL of leases. It is long, so that a busy machine fails no test that is not about time."""
 ETCD_URLS = os.environ.get("NOONDAY_ETCD_URLS", "http://127.0.0.1:22379").split(",")
 
 
 class Capability(Enum):
-    """What drivers of one port may differ in."""
+    """Differences between the drivers of one port."""
 
     CLAIMS_LAPSE = "a claim that nothing was told of lapses"
     IN_ITS_PROCESS = "what it has is in the owner's process alone"
@@ -96,7 +96,7 @@ class Store(Protocol):
 
 
 async def execute(store: Store, statement: str) -> None:
-    """Run SQL that every dialect understands, as another version of the program might have."""
+    """Run SQL that every dialect understands, as another version of the program might."""
     if isinstance(store, SqliteStore):
         await store.database.write(lambda conn: conn.execute(statement))
     else:
@@ -104,7 +104,7 @@ async def execute(store: Store, statement: str) -> None:
 
 
 async def read_value(store: Store, query: str) -> Any:
-    """The one value that SQL which every dialect understands answers."""
+    """Return the one value of a query that every dialect understands."""
     if isinstance(store, SqliteStore):
         return await store.database.read(lambda conn: conn.execute(query).fetchone()[0])
     return await _postgres(store).database.value(query)
@@ -119,7 +119,7 @@ def _postgres(store: Store) -> PostgresStore:
 class Driver(Generic[T]):
     name: str
     open: Callable[[Path, ManualClock], AbstractAsyncContextManager[T]]
-    """Given an empty folder and a clock."""
+    """Called with an empty folder and a clock."""
     capabilities: frozenset[Capability] = frozenset()
 
 
@@ -134,7 +134,7 @@ def sqlite(place: Callable[[Path], str]) -> Callable[[Path, ManualClock], Abstra
 
 
 def plain(make: Callable[[Path, ManualClock], T]) -> Callable[[Path, ManualClock], AbstractAsyncContextManager[T]]:
-    """Of a driver that needs no opening and no closing."""
+    """Wrap a driver that needs no opening and no closing."""
 
     @asynccontextmanager
     async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[T]:
@@ -170,7 +170,7 @@ async def redis_leases(folder: Path, clock: ManualClock) -> AsyncIterator[Callab
 
 @asynccontextmanager
 async def redis_connection() -> AsyncIterator[tuple[Connection, str]]:
-    """With a prefix that nobody else has; what is under it afterwards is deleted."""
+    """Open a connection with a prefix of its own. All keys under the prefix are deleted afterwards."""
     prefix = f"test-{uuid4().hex}"
     connection = connect(redis_url())
     try:
@@ -240,7 +240,7 @@ STORES: list[Driver[Store]] = [
     Driver("postgres", lambda folder, clock: postgres_store(LEAD_MS)),
 ]
 THREADED_STORE: Driver[Store] = Driver("sqlite-threaded", sqlite(lambda folder: str(folder / "noonday.db")))
-"""A file, which has a thread that writes and threads that read."""
+"""A file with a writer thread and reader threads."""
 HOT_INDEXES: list[Driver[HotIndex]] = [
     Driver("memory", plain(lambda folder, clock: MemoryHotIndex(LEAD_MS)), frozenset({Capability.IN_ITS_PROCESS})),
     Driver("redis", redis_index, frozenset({Capability.OUTLIVES_ITS_OWNER})),
@@ -282,4 +282,4 @@ LEASES: list[Driver[Callable[[], Leases]]] = [
     Driver("etcd", etcd_leases, frozenset({Capability.SEVERAL_INSTANCES})),
     Driver("redis", redis_leases, frozenset({Capability.SEVERAL_INSTANCES})),
 ]
-"""Of leases several are opened: each call makes those of one more instance."""
+"""Drivers of leases open several: each call makes the leases of one more instance."""

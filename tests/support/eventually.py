@@ -1,4 +1,4 @@
-"""Waiting for something another thread or task does, with a deadline instead of a guess."""
+"""Wait for the effect of another thread or task, with a deadline instead of a guess."""
 
 import asyncio
 import inspect
@@ -8,11 +8,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE_SEC = 60.0
-"""Long enough for a machine with ten times as much to do. It matters only to a test that fails."""
+"""Long enough for a machine with ten times the load. It matters only to a test that fails."""
 
 
 async def eventually(look: Callable[[], T | Awaitable[T]], within_sec: float = PATIENCE_SEC) -> T:
-    """Look again and again until there is something to see, and answer it."""
+    """Call `look` again and again until it returns something true, and return that."""
     deadline = time.monotonic() + within_sec
     while True:
         seen = look()

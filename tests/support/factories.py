@@ -1,4 +1,4 @@
-"""Valid values; a test states only what matters to it."""
+"""Valid values with defaults. A test states only what matters to it."""
 
 from datetime import UTC, datetime
 from itertools import count
@@ -24,7 +24,7 @@ _serial = count(1)
 
 
 def job_id() -> JobId:
-    """Ids of jobs made later sort after those made before."""
+    """Ids of jobs that are made later sort after earlier ones."""
     return JobId(f"01900000-0000-7000-8000-{next(_serial):012x}")
 
 
@@ -32,16 +32,16 @@ def instant(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def spec(**said: Any) -> JobSpec:
-    """A one-shot that is due at once, unless told otherwise."""
-    return JobSpec(**{"type": JobType.ONE_TIME, "target": Target(POOL, HANDLER), **said})
+def spec(**fields: Any) -> JobSpec:
+    """A one-shot that is due at once by default."""
+    return JobSpec(**{"type": JobType.ONE_TIME, "target": Target(POOL, HANDLER), **fields})
 
 
-def every(seconds: float = 60, **said: Any) -> JobSpec:
-    return spec(type=JobType.INTERVAL, every_sec=seconds, **said)
+def every(seconds: float = 60, **fields: Any) -> JobSpec:
+    return spec(type=JobType.INTERVAL, every_sec=seconds, **fields)
 
 
-def job(of: JobSpec | None = None, *, now_ms: int = NOW_MS, **said: Any) -> Job:
+def job(of: JobSpec | None = None, *, now_ms: int = NOW_MS, **fields: Any) -> Job:
     wanted = of or spec()
     return Job(
         **{
@@ -55,12 +55,12 @@ def job(of: JobSpec | None = None, *, now_ms: int = NOW_MS, **said: Any) -> Job:
             "created_ms": now_ms,
             "updated_ms": now_ms,
             "trace": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-            **said,
+            **fields,
         }
     )
 
 
-def entry(key: str | None = None, due_ms: int = NOW_MS, **said: Any) -> Entry:
+def entry(key: str | None = None, due_ms: int = NOW_MS, **fields: Any) -> Entry:
     name = key or job_id()
     return Entry(
         **{
@@ -75,13 +75,13 @@ def entry(key: str | None = None, due_ms: int = NOW_MS, **said: Any) -> Entry:
             "lane": 1,
             "early": 0,
             "recurring": 0,
-            **said,
+            **fields,
         }
     )
 
 
-def execution(of: Job | None = None, nominal_ms: int = NOW_MS, **said: Any) -> Execution:
-    """Handed out and not started, unless told otherwise."""
+def execution(of: Job | None = None, nominal_ms: int = NOW_MS, **fields: Any) -> Execution:
+    """An execution that is dispatched and not started by default."""
     owner = of or job()
     return Execution(
         **{
@@ -100,12 +100,12 @@ def execution(of: Job | None = None, nominal_ms: int = NOW_MS, **said: Any) -> E
             "lane": 1,
             "created_ms": nominal_ms,
             "fired_ms": nominal_ms,
-            **said,
+            **fields,
         }
     )
 
 
-def dispatch(execution: str | None = None, number: int = 1, **said: Any) -> Dispatch:
+def dispatch(execution: str | None = None, number: int = 1, **fields: Any) -> Dispatch:
     owner = job_id()
     return Dispatch(
         **{
@@ -126,13 +126,13 @@ def dispatch(execution: str | None = None, number: int = 1, **said: Any) -> Disp
             "payload": b"ciphertext",
             "progress": None,
             "trace": None,
-            **said,
+            **fields,
         }
     )
 
 
-def report(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **said: Any) -> Report:
-    """Of a run that began when it was due and took a second. One that did not begin has `started_ms` 0."""
+def report(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **fields: Any) -> Report:
+    """A report of a run that began when it was due and took a second. A run that did not begin has `started_ms` 0."""
     made = Report(
         execution_id=of.execution_id,
         dispatch=of.number,
@@ -142,17 +142,17 @@ def report(of: Dispatch, outcome: Outcome = Outcome.SUCCEEDED, **said: Any) -> R
         ended_ms=of.due_ms if outcome is Outcome.STARTED else of.due_ms + SECOND,
         pool=of.pool,
     )
-    return msgspec.structs.replace(made, **said)
+    return msgspec.structs.replace(made, **fields)
 
 
 _UNBEGUN = {Outcome.EXPIRED, Outcome.HANDED_BACK, Outcome.REVOKED}
 
 
-def failure(message: str = "no such file", **said: Any) -> Failure:
-    return Failure(**{"type": "OSError", "message": message, **said})
+def failure(message: str = "no such file", **fields: Any) -> Failure:
+    return Failure(**{"type": "OSError", "message": message, **fields})
 
 
-def hello(worker: str = WORKER, *handlers: HandlerInfo, **said: Any) -> Hello:
+def hello(worker: str = WORKER, *handlers: HandlerInfo, **fields: Any) -> Hello:
     return Hello(
         **{
             "worker_id": WorkerId(worker),
@@ -161,12 +161,12 @@ def hello(worker: str = WORKER, *handlers: HandlerInfo, **said: Any) -> Hello:
             "pid": 4711,
             "concurrency": {POOL: 4},
             "handlers": handlers or (HandlerInfo(POOL, HANDLER),),
-            **said,
+            **fields,
         }
     )
 
 
-def audit(action: str = "job.create", at_ms: int = NOW_MS, **said: Any) -> AuditEntry:
+def audit(action: str = "job.create", at_ms: int = NOW_MS, **fields: Any) -> AuditEntry:
     return AuditEntry(
-        **{"tenant": TENANT, "at_ms": at_ms, "subject": "ann", "action": action, "target": "a target", **said}
+        **{"tenant": TENANT, "at_ms": at_ms, "subject": "ann", "action": action, "target": "a target", **fields}
     )

@@ -1,4 +1,4 @@
-"""A part of the shared broker that is one test's own."""
+"""Topics of the shared broker that belong to one test."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,15 +12,15 @@ from tests.support.servers_up import kafka_servers
 
 
 @asynccontextmanager
-async def options_for_a_test(**said: Any) -> AsyncIterator[KafkaOptions]:
-    """With a prefix that nobody else has; topics that begin with it are deleted afterwards."""
+async def options_for_a_test(**fields: Any) -> AsyncIterator[KafkaOptions]:
+    """Options with a prefix of their own. Topics that begin with it are deleted afterwards."""
     options = KafkaOptions(
         **{
-            "servers": said.get("servers") or kafka_servers(),
+            "servers": fields.get("servers") or kafka_servers(),
             "prefix": f"test-{uuid4().hex[:12]}",
             "pool_partitions": 2,
             "log_partitions": 2,
-            **said,
+            **fields,
         }
     )
     try:

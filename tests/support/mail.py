@@ -1,4 +1,4 @@
-"""A real mail server on the loopback, which keeps what it is sent and refuses what it is told to refuse."""
+"""A real mail server on the loopback, which keeps the mail it receives and refuses as configured."""
 
 import asyncio
 import ssl
@@ -15,7 +15,10 @@ OK = "250 OK"
 
 
 class Mailbox:
-    """`answers` are given one by one: to RCPT, or with `at="DATA"` to the message; then all is well."""
+    """A mailbox.
+
+    `answers` are given one by one, to RCPT or with `at="DATA"` to the message; then every message is accepted.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,8 @@ class Mailbox:
         password: str | None = None,
         plain_password: bool = False,
     ) -> None:
-        """With a `password` whoever sends must know it; `plain_password`: also over a connection that is not encrypted."""
+        """If there is a `password`, clients must authenticate with it; `plain_password`: also over an unencrypted
+        connection."""
         self._answers = list(answers)
         self._at = at
         self._options: dict[str, Any] = {"tls_context": tls, "require_starttls": tls is not None}
@@ -54,7 +58,7 @@ class Mailbox:
 
     def _session(self) -> SMTP:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a password is asked for over a plain connection
+            warnings.simplefilter("ignore")  # that a password is requested over an unencrypted connection
             session = SMTP(self, hostname="mail.test", **self._options)
         self._open.append(session)
         return session

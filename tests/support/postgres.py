@@ -1,4 +1,4 @@
-"""A schema of its own for each test process, emptied before each test."""
+"""A separate schema for each test process, emptied before each test."""
 
 import os
 from collections.abc import AsyncIterator

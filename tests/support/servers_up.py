@@ -1,4 +1,4 @@
-"""Where the real servers are. A test that needs one that is not there fails, and says how to start it."""
+"""The addresses of the real servers. A test that needs a missing server fails, and names the command that starts it."""
 
 import os
 import socket
@@ -41,7 +41,7 @@ def _place(url: str, usual_port: int) -> tuple[str, int]:
 
 
 def _must_answer(server: str, variable: str, *places: tuple[str, int]) -> None:
-    """One of several is enough."""
+    """Check that one of several addresses answers."""
     complaints = [complaint for place in places if (complaint := _complaint(place))]
     if len(complaints) == len(places):
         pytest.fail(
@@ -61,5 +61,5 @@ def _complaint(place: tuple[str, int]) -> str | None:
 
 @cache
 def _reach(place: tuple[str, int]) -> None:
-    """Whoever has answered once is not asked again."""
+    """Check an address once: after its first answer it is not checked again."""
     socket.create_connection(place, ANSWERS_WITHIN_SEC).close()

@@ -1,7 +1,8 @@
-"""A TCP proxy that cuts its own wires: it stands between a process and a server, and a test decides what gets through.
+"""A TCP proxy that cuts its own connections. It stands between a process and a server, and a test decides which data get
+through.
 
-In the test's own process it is a `Cutter`. As a process of its own it obeys lines on a control port, and answers each with
-its state:
+In the test's own process it is a `Cutter`. As a separate process it obeys lines on a control port, and answers each with its
+state:
 
     python -m tests.support.tcp_cutter --listen 7001 --upstream 127.0.0.1:26379 --control 7002
     cut [server|client], refuse, heal, status
@@ -22,7 +23,7 @@ BOTH: frozenset[Side] = frozenset(get_args(Side))
 
 
 class Cutter:
-    """Listens on `port` of 127.0.0.1, chosen by the system where none is given. Open at first."""
+    """A proxy that listens on `port` of 127.0.0.1; the system chooses the port if none is given. Open at first."""
 
     def __init__(self, upstream_host: str, upstream_port: int, port: int = 0) -> None:
         self.upstream = upstream_host, upstream_port
@@ -43,9 +44,9 @@ class Cutter:
             self._reserved.close()
 
     async def cut(self, towards: Side | None = None) -> None:
-        """A black hole: connections stay open, and what is sent towards one side, or both, does not arrive.
+        """Make a black hole: connections stay open, and data towards one side, or both, do not arrive.
 
-        New connections are accepted, but nothing gets through them either way: no handshake survives a cut.
+        New connections are accepted, but no data get through them either way: no handshake survives a cut.
         """
         self._cut = BOTH if towards is None else frozenset({towards})
         await self._listen()
@@ -56,7 +57,7 @@ class Cutter:
             server, self._server = self._server, None
             for listening in server.sockets:
                 asyncio.get_running_loop().remove_reader(listening)
-            # What was accepted just before is in `_links` after some turns of the loop; a closed server would leak it.
+            # Connections that were just accepted reach `_links` after some turns of the loop; a closed server would leak them.
             for _ in range(5):
                 await asyncio.sleep(0)
             server.close()
@@ -81,7 +82,7 @@ class Cutter:
             self._server = await asyncio.start_server(self._accept, sock=reserved)
 
     def _reserve(self) -> None:
-        """Bound but not listening: connections are refused, and nobody else takes the port."""
+        """Bind without listening: connections are refused, and no other process takes the port."""
         self._reserved = socket.socket()
         self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._reserved.bind((HOST, self.port))
@@ -123,7 +124,7 @@ class Cutter:
                 writer.write(data)
                 await writer.drain()
         if writer is None or towards in self._cut:
-            # Nor is the end of one side told to the other through a cut.
+            # A cut does not forward the end of one side to the other either.
             link.lost_bytes = True
             await link.ended.wait()
         else:
@@ -154,7 +155,7 @@ class _Link:
 
 
 async def tell(control_port: int, line: str) -> str:
-    """Say a line to a cutter that is a process of its own. Answers its state."""
+    """Send a line to a cutter in another process. Returns its state."""
     reader, writer = await asyncio.open_connection(HOST, control_port)
     writer.write(f"{line}\n".encode())
     answer = await reader.readline()

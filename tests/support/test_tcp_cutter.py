@@ -12,11 +12,11 @@ from tests.support.eventually import eventually
 from tests.support.tcp_cutter import HOST, Cutter, tell
 
 SOON_SEC = 0.1
-"""So long we listen for what must not come."""
+"""How long a test listens for data that must not arrive."""
 
 
 class Server:
-    """Says back what it hears, and remembers it."""
+    """A server that repeats what it receives, and remembers it."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -86,7 +86,7 @@ async def test_everything_gets_through_at_first(cutter: Cutter) -> None:
         assert await client.hears(much)
 
 
-async def test_the_end_of_one_side_is_told_to_the_other(cutter: Cutter) -> None:
+async def test_end_of_one_side_is_forwarded_to_the_other(cutter: Cutter) -> None:
     async with connected(cutter.port) as client:
         client.say(b"last words")
         client.writer.write_eof()
@@ -106,7 +106,7 @@ async def test_a_cut_swallows_both_ways_and_keeps_the_connection(cutter: Cutter,
         assert cutter.status == "cut 1"
 
 
-async def test_a_cut_towards_the_server_lets_its_words_through(cutter: Cutter, server: Server) -> None:
+async def test_cut_towards_the_server_forwards_its_answers(cutter: Cutter, server: Server) -> None:
     async with connected(cutter.port) as client:
         client.say(b"before")
         await eventually(lambda: server.heard == b"before")
@@ -117,7 +117,7 @@ async def test_a_cut_towards_the_server_lets_its_words_through(cutter: Cutter, s
         assert server.heard == b"before"
 
 
-async def test_a_cut_towards_the_client_lets_its_words_through(cutter: Cutter, server: Server) -> None:
+async def test_cut_towards_the_client_forwards_its_requests(cutter: Cutter, server: Server) -> None:
     async with connected(cutter.port) as client:
         client.say(b"before")
         assert await client.hears(b"before")
@@ -138,7 +138,7 @@ async def test_a_connection_made_through_a_cut_is_accepted_and_silent(cutter: Cu
         assert await client.is_cut_short()
 
 
-async def test_the_end_of_a_side_is_not_told_through_a_cut(cutter: Cutter) -> None:
+async def test_end_of_one_side_is_not_forwarded_through_a_cut(cutter: Cutter) -> None:
     async with connected(cutter.port) as client:
         client.say(b"before")
         assert await client.hears(b"before")
@@ -147,7 +147,7 @@ async def test_the_end_of_a_side_is_not_told_through_a_cut(cutter: Cutter) -> No
         assert await client.hears_nothing()
 
 
-async def test_healing_resets_what_lost_bytes_and_nothing_else(cutter: Cutter) -> None:
+async def test_healing_resets_only_connections_that_lost_bytes(cutter: Cutter) -> None:
     async with connected(cutter.port) as talker, connected(cutter.port) as listener:
         for client in (talker, listener):
             client.say(b"before")
@@ -161,7 +161,7 @@ async def test_healing_resets_what_lost_bytes_and_nothing_else(cutter: Cutter) -
         assert await listener.hears(b"still here")
 
 
-async def test_refusing_resets_all_and_lets_nobody_in_until_healed(cutter: Cutter) -> None:
+async def test_refusing_resets_all_connections_and_accepts_none_until_healed(cutter: Cutter) -> None:
     async with connected(cutter.port) as client:
         await cutter.refuse()
         assert await client.is_cut_short()

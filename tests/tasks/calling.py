@@ -1,4 +1,4 @@
-"""An engine whose clock the test owns, which calls a receiver that counts."""
+"""An engine with a manual clock that calls a counting receiver."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,11 +15,11 @@ from noonday.wiring.running import OWNER
 from noonday.wiring.settings.loading import load_settings
 
 TURNS = 200
-"""So long, in turns of the loop, a call takes."""
+"""How long a call takes, in turns of the loop."""
 
 
 class Counting:
-    """Answers with a status, and remembers how many calls there were at once, and when each came."""
+    """Answers with a status, and notes the number of concurrent calls and the time of each."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class Calls:
         return self.engine.tasks.endpoints
 
     async def once(self, count: int = 1) -> list[TaskView]:
-        """Tasks that are due now, without a body: GET."""
+        """Create tasks that are due now, without a body: GET."""
         return [await self._create(type=TaskType.ONE_TIME, scheduled_at=self.testing.now) for _ in range(count)]
 
     async def every(self, interval: str, attempts: int = 1) -> TaskView:
@@ -74,7 +74,7 @@ class Calls:
         )
 
     async def advance(self, step: timedelta, to: timedelta) -> None:
-        """In steps, with a round of whoever looks after endpoints at each."""
+        """Advance the clock in steps, with a round of the endpoint disabler at each."""
         passed = timedelta()
         while passed < to:
             await self.testing.advance(step)
@@ -90,17 +90,17 @@ class Calls:
     async def endpoint(self) -> EndpointView:
         return await self.endpoints.get(OWNER, self.receiver.id)
 
-    async def _create(self, **said: object) -> TaskView:
+    async def _create(self, **fields: object) -> TaskView:
         payload = TaskPayload(webhook_url=f"{self.receiver.endpoint}/x", method=Method.GET)
-        return await self.engine.tasks.create(OWNER, TaskSpec(payload=payload, **said))  # type: ignore[arg-type]
+        return await self.engine.tasks.create(OWNER, TaskSpec(payload=payload, **fields))  # type: ignore[arg-type]
 
 
 @asynccontextmanager
 async def calls_to_a_receiver() -> AsyncIterator[Calls]:
     clock = ManualClock()
-    said = {"data": ":memory:", "webhooks_allow_networks": "127.0.0.0/8", "scheduler_lead_ms": "0"}
+    flags = {"data": ":memory:", "webhooks_allow_networks": "127.0.0.0/8", "scheduler_lead_ms": "0"}
     async with Counting(clock) as receiver:
-        embedded = await Embedded.open(load_settings(said, {}, None), {}, clock=clock, run=False)
+        embedded = await Embedded.open(load_settings(flags, {}, None), {}, clock=clock, run=False)
         try:
             yield Calls(embedded, clock, receiver)
         finally:

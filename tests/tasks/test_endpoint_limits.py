@@ -50,5 +50,5 @@ async def test_waiting_for_a_limit_uses_no_attempt(calls: Calls) -> None:
     (execution,) = (await calls.engine.tasks.get(OWNER, task.id)).executions or ()
     assert (execution.status, execution.attempt_number) == ("COMPLETED", 1)
     row = await calls.engine.services.executions.get(OWNER, execution.id)
-    snoozes = [move.reason for move in row.transitions if move.state == "PENDING"][1:]
+    snoozes = [transition.reason for transition in row.transitions if transition.state == "PENDING"][1:]
     assert snoozes == [f"SNOOZED: calls to {calls.receiver.endpoint} are limited to 1 a second: this one waits for 1 s"]

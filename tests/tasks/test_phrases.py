@@ -53,8 +53,8 @@ def _until(next_after: Callable[[int], int | None], end_ms: int) -> Iterator[int
 
 
 def expected(on: Callable[[date], bool], hour: int, minute: int, zone: str) -> list[int]:
-    """That time of every day that is meant: of a repeated time the first, instead of a skipped one as much later as the
-    clocks were put forward."""
+    """The expected instants of that time of every day: the first of a repeated time; a skipped time later by the size of
+    the gap."""
     local = datetime(2029, 12, 30, hour, minute, tzinfo=ZoneInfo(zone))
     found = []
     for _ in range(370):

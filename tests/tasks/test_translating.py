@@ -17,7 +17,7 @@ from noonday.webhooks.judging import JudgingSettings
 from noonday.webhooks.sending import WebhookCall
 from tests.support import factories
 from tests.support.factories import MINUTE, NOW_MS
-from tests.tasks.said import LATER, URL, decoded, once
+from tests.tasks.requests import LATER, URL, decoded, once
 
 
 def refused(spec: TaskSpec) -> dict[str, Flaw]:
@@ -137,7 +137,7 @@ class TestRefusals:
         to_job_spec(once(ordered=False), NOW_MS)
 
     @pytest.mark.parametrize(
-        ("said", "pointers"),
+        ("fields", "pointers"),
         [
             ({"type": "ONE_TIME"}, ["/scheduled_at"]),
             ({"type": "ONE_TIME", "scheduled_at": "2029-12-31T00:00:00Z"}, ["/scheduled_at"]),
@@ -175,8 +175,8 @@ class TestRefusals:
             ({"payload": {"webhook_url": URL, "headers": {"A~b": REDACTED}}}, ["/payload/headers/A~0b"]),
         ],
     )
-    def test_every_flaw_points_into_the_task(self, said: dict[str, Any], pointers: list[str]) -> None:
-        assert sorted(refused(decoded(**said))) == pointers
+    def test_every_flaw_points_into_the_task(self, fields: dict[str, Any], pointers: list[str]) -> None:
+        assert sorted(refused(decoded(**fields))) == pointers
 
     def test_each_bad_field_of_a_cron_expression_is_named(self) -> None:
         with pytest.raises(InvalidInput) as refusal:
@@ -195,8 +195,8 @@ class TestRefusals:
     )
     def test_flaws_of_the_store_point_into_the_task(self, spec: TaskSpec, pointer: str) -> None:
         found = InvalidInput("two", [Flaw("/schedule", "no time to come"), Flaw("/retryPolicy/delaysMs", "long")])
-        said = as_task_flaws(found, spec)
-        assert [flaw.pointer for flaw in said.flaws] == [pointer, "/retry/delays_ms"]
+        translated = as_task_flaws(found, spec)
+        assert [flaw.pointer for flaw in translated.flaws] == [pointer, "/retry/delays_ms"]
 
     def test_pointers_into_the_payload_stay(self) -> None:
         found = InvalidInput.of("/payload/headers/X-Trace", "no")
@@ -387,7 +387,7 @@ class TestPatches:
         assert (new.schedule, new.spread_sec, new.tags) == ("0 9 * * *", 30, ("billing",))
 
     @pytest.mark.parametrize(
-        ("said", "pointer"),
+        ("fields", "pointer"),
         [
             ({"cron_expression": None}, "/cron_expression"),
             ({"scheduled_at": LATER}, "/scheduled_at"),
@@ -395,9 +395,9 @@ class TestPatches:
             ({"cron_expression": "0 9 * * *", "interval": "daily"}, "/interval"),
         ],
     )
-    def test_conflicting_patch_is_refused(self, said: dict[str, Any], pointer: str) -> None:
+    def test_conflicting_patch_is_refused(self, fields: dict[str, Any], pointer: str) -> None:
         with pytest.raises(InvalidInput) as refusal:
-            patched(to_job_spec(decoded(), NOW_MS), patch(**said), NOW_MS)
+            patched(to_job_spec(decoded(), NOW_MS), patch(**fields), NOW_MS)
         assert [flaw.pointer for flaw in refusal.value.flaws] == [pointer]
 
     @pytest.mark.parametrize("status", ["RUNNING", "COMPLETED", "paused"])
@@ -406,5 +406,5 @@ class TestPatches:
             patch(status=status)
 
 
-def patch(**said: Any) -> TaskPatch:
-    return msgspec.json.decode(msgspec.json.encode(said), type=TaskPatch)
+def patch(**fields: Any) -> TaskPatch:
+    return msgspec.json.decode(msgspec.json.encode(fields), type=TaskPatch)

@@ -1,4 +1,4 @@
-"""What is answered of a task."""
+"""The view of a task."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from noonday.tasks.translating import to_job_spec
 from noonday.tasks.viewing import execution_view, row_of, status_after, status_of, task_view
 from tests.support import factories
 from tests.support.factories import MINUTE, NOW_MS, SECOND, instant
-from tests.tasks.said import LATER, URL, decoded, once
+from tests.tasks.requests import LATER, URL, decoded, once
 
 
 def task(
@@ -101,7 +101,7 @@ class TestStatuses:
         assert status_after(job_view(to_job_spec(decoded(), NOW_MS), state=state), before) is status
 
 
-def job_view(spec: JobSpec, **said: Any) -> JobView:
+def job_view(spec: JobSpec, **changes: Any) -> JobView:
     fields = {field: getattr(spec, field) for field in spec.__struct_fields__}
     usual = {
         "job_id": "j-1",
@@ -113,10 +113,10 @@ def job_view(spec: JobSpec, **said: Any) -> JobView:
         "next_fire_at": LATER,
         "next_fire_at_local": None,
     }
-    return JobView(**{**fields, **usual, **said})
+    return JobView(**{**fields, **usual, **changes})
 
 
-def ran(**said: Any) -> ExecutionView:
+def ran(**changes: Any) -> ExecutionView:
     known = {name: None for name in ExecutionView.__struct_fields__ if name not in ("attempts", "transitions")}
     usual = {
         "execution_id": "e-1",
@@ -126,7 +126,7 @@ def ran(**said: Any) -> ExecutionView:
         "scheduled_at": LATER,
         "due_at": LATER,
     }
-    return ExecutionView(**{**known, **usual, **said})
+    return ExecutionView(**{**known, **usual, **changes})
 
 
 class TestAnswers:

@@ -1,4 +1,4 @@
-"""A real HTTP server on the loopback that misbehaves on command: the path says how."""
+"""A real HTTP server on the loopback that misbehaves as the path says."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Receiver:
-    """Remembers what came in (`heads`, `bodies`), and answers as the path asks."""
+    """Keeps its requests (`heads`, `bodies`), and answers as the path says."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
@@ -47,7 +47,7 @@ class Receiver:
         return [head.split(" ", 2)[1] for head in self.heads]
 
     def header(self, name: str) -> str | None:
-        """Of the last request."""
+        """Return a header of the last request."""
         for line in self.heads[-1].split("\r\n")[1:]:
             found, _, value = line.partition(": ")
             if found.lower() == name.lower():
@@ -67,7 +67,7 @@ class Receiver:
             await writer.wait_closed()
 
     async def _read_body(self, reader: asyncio.StreamReader) -> bytes:
-        """As RFC 9112 says: chunks, whatever the length says."""
+        """Read a body as RFC 9112 defines: chunks take precedence over the length."""
         if "chunked" in (self.header("transfer-encoding") or "").lower():
             return await _read_chunks(reader)
         return await reader.readexactly(int(self.header("content-length") or 0))
@@ -89,7 +89,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, code: str, *headers: str) -> bool:
-    """`/status/429/Retry-After:7`: that status, those headers, a small body; the connection stays open."""
+    """`/status/429/Retry-After:7`: answer with that status, those headers and a small body; the connection stays open."""
     writer.write(_head(code, "Content-Length: 2", *headers) + b"{}")
     await writer.drain()
     return True
@@ -176,14 +176,14 @@ async def _wrong_protocol(reader: asyncio.StreamReader, writer: asyncio.StreamWr
 
 
 async def _odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> bool:
-    """`/odd/latin1`: an answer that is unusual, and no failure."""
+    """`/odd/latin1`: send an answer that is unusual, and no failure."""
     writer.write(ODD_ANSWERS[name])
     await writer.drain()
     return False
 
 
 async def _informational(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: str) -> bool:
-    """`/informational/3`: so many 1xx answers before the final one."""
+    """`/informational/3`: send so many 1xx answers before the final one."""
     for _ in range(int(count)):
         writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n")
         await writer.drain()
@@ -197,7 +197,7 @@ async def _endless_informational(reader: asyncio.StreamReader, writer: asyncio.S
 
 
 async def _large_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Each header within its bound, and all of them far beyond theirs."""
+    """Send headers that are each within their limit, and together far beyond it."""
     writer.write(_head("200", "Content-Length: 0", *(f"X-{number}: {'x' * 30_000}" for number in range(100))))
     await writer.drain()
     return True
@@ -246,7 +246,7 @@ def _head(code: str, *headers: str) -> bytes:
 
 
 class Greeter:
-    """Speaks first, or never says a word: no TLS, no HTTP."""
+    """Speaks first, or never: no TLS, no HTTP."""
 
     def __init__(self, greeting: bytes = b"") -> None:
         self._greeting = greeting
@@ -258,7 +258,7 @@ class Greeter:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Every test has its caller leave first."""
+        """Close; every test closes its client first."""
         self._server.close()
         await self._left.wait()
 
@@ -273,7 +273,7 @@ class Greeter:
 
 
 def self_signed(folder: Path, name: str) -> Path:
-    """A file with a certificate for `name` and its key, which is also the authority to trust."""
+    """Write a file with a certificate for `name` and its key, which is also the authority to trust."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

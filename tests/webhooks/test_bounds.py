@@ -1,4 +1,4 @@
-"""What is refused when a task is created, because it could never be called."""
+"""Tasks that are refused at their creation, because they could never be called."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a call tells of receivers that misbehave."""
+"""The results of calls to receivers that misbehave."""
 
 import asyncio
 import socket

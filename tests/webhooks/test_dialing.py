@@ -1,4 +1,4 @@
-"""Only checked addresses are dialled, whatever the URL says and the DNS answers."""
+"""Only checked addresses are dialled, for any URL and any answer of the DNS."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ LOOPBACK = Networks(["127.0.0.0/8"])
 
 
 class Answers(AbstractResolver):
-    """A DNS that gives one answer after the other, and the last one for ever."""
+    """A DNS that gives one answer after the other, and repeats the last one."""
 
     def __init__(self, *answers: list[str]) -> None:
         self._answers = list(answers)

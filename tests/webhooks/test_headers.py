@@ -1,4 +1,4 @@
-"""Which headers a user may set, and which are kept without their value."""
+"""Headers that a user may set, and headers that are stored without their value."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Whether a call succeeded, is made again, or is over."""
+"""The judgement of a call: success, retry, or final failure."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is sent to a receiver, checked by the receiver; and what its answer means."""
+"""Requests to a receiver, checked by the receiver; and the meaning of its answers."""
 
 import json
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ def context(url: str, **fields: Any) -> Context:
     return Context(made, Token(1, NOW_MS), None)
 
 
-def account(ctx: Context) -> Any:
+def exchange(ctx: Context) -> Any:
     assert ctx._attempt_record is not None
     return json.loads(ctx._attempt_record)
 
@@ -86,10 +86,10 @@ async def test_call_carries_attempt_schedule_and_trace_headers(sender: WebhookSe
     ctx = context(url, attempt=3)
     await sender.send(ctx, WebhookCall(url, "PUT", {"x-mine": "yes", "user-agent": "shop"}, {"a": 1}))
     assert receiver.heads[0].startswith("PUT /status/200 HTTP/1.1")
-    said = {
+    sent = {
         name: receiver.header(name) for name in ("noonday-attempt", "noonday-scheduled-at", "traceparent", "x-mine")
     }
-    assert said == {
+    assert sent == {
         "noonday-attempt": "3",
         "noonday-scheduled-at": "2030-01-01T00:00:00Z",
         "traceparent": ctx.traceparent,
@@ -119,7 +119,7 @@ async def test_record_has_the_exchange_without_secrets(sender: WebhookSender, re
     url = receiver.url("/status/201/X-Api-Key:hidden")
     ctx = context(url)
     await sender.send(ctx, WebhookCall(url, headers={"Authorization": "Bearer hidden"}, body={"a": 1}))
-    kept = account(ctx)
+    kept = exchange(ctx)
     assert "hidden" not in json.dumps(kept).replace(url, "")
     assert kept["request"]["body"] == '{"a":1}'
     assert kept["response"]["status"] == 201
@@ -132,7 +132,7 @@ async def test_retryable_failure_waits_for_retry_after(sender: WebhookSender, re
     failed, ctx = await failure(sender, receiver.url("/status/429/Retry-After:7"))
     assert (failed.failure.type, failed.failure.retryable, failed.counts) == ("HTTP_429", True, True)
     assert 6 < failed.seconds <= 7
-    assert account(ctx)["response"]["status"] == 429
+    assert exchange(ctx)["response"]["status"] == 429
 
 
 @pytest.mark.parametrize(("status", "kind"), [("404", "HTTP_404"), ("301", "HTTP_301"), ("410", GONE)])
@@ -146,7 +146,7 @@ async def test_permanent_failure_is_not_retried(
 async def test_timeout_after_sent_is_recorded(sender: WebhookSender, receiver: Receiver) -> None:
     failed, ctx = await failure(sender, receiver.url("/slow-headers"), timeout_sec=0.2)
     assert (failed.failure.type, failed.failure.retryable) == ("TIMEOUT_AFTER_SENT", True)
-    assert account(ctx)["error"]["kind"] == "TIMEOUT_AFTER_SENT"
+    assert exchange(ctx)["error"]["kind"] == "TIMEOUT_AFTER_SENT"
 
 
 async def test_refused_address_is_not_called(receiver: Receiver) -> None:
@@ -195,7 +195,7 @@ async def test_call_without_a_response_is_always_retried(sender: WebhookSender, 
 
 
 INBOX = "POST /status/200/X-Of:inbox HTTP/1.1\r\nHost: shared.example\r\nContent-Length: 400\r\n\r\n"
-"""Written behind a request, it makes the beginning of the next one on the same connection its own body."""
+"""Behind a request, these bytes turn the beginning of the next request on the same connection into its body."""
 SMUGGLED = {
     "chunked": WebhookCall(
         "", "POST", {"Transfer-Encoding": "chunked", "Content-Type": "text/plain"}, f"0\r\n\r\n{INBOX}"
@@ -230,7 +230,7 @@ async def test_odd_answer_is_a_success(sender: WebhookSender, receiver: Receiver
     url = receiver.url(f"/odd/{name}")
     ctx = context(url)
     assert (await sender.send(ctx, WebhookCall(url))).status in (200, 201)
-    assert account(ctx)["response"]["status"] in (200, 201)
+    assert exchange(ctx)["response"]["status"] in (200, 201)
 
 
 async def test_tenants_share_no_connection(sender: WebhookSender, receiver: Receiver) -> None:

@@ -1,4 +1,4 @@
-"""Each tenant has connections of its own, and idle ones are given up."""
+"""Each tenant has its own connections, and idle ones are closed."""
 
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.dialing import SystemResolver, open_session, tls_of

@@ -1,4 +1,4 @@
-"""Tasks through the whole embedded engine: what a receiver sees of them, and what DNS may do meanwhile."""
+"""Tasks through the whole embedded engine: the requests that a receiver gets, and DNS answers that change meanwhile."""
 
 import asyncio
 import socket
@@ -38,23 +38,23 @@ DEADLINE_SEC = 60
 
 @asynccontextmanager
 async def engine(tmp_path: Path, **flags: str) -> AsyncIterator[Embedded]:
-    said = {"data": str(tmp_path / "n.db"), "webhooks.allow_networks": "127.0.0.0/8", **flags}
-    embedded = await Embedded.open(load_settings(said, {}, None), {})
+    values = {"data": str(tmp_path / "n.db"), "webhooks.allow_networks": "127.0.0.0/8", **flags}
+    embedded = await Embedded.open(load_settings(values, {}, None), {})
     try:
         yield embedded
     finally:
         await embedded.close()
 
 
-async def ended(embedded: Embedded, url: str, caller: Caller = USER, **said: Any) -> TaskExecutionView:
-    """The one execution of a task that is called at once."""
+async def ended(embedded: Embedded, url: str, caller: Caller = USER, **fields: Any) -> TaskExecutionView:
+    """Create a task that is called at once, and return its one execution after its end."""
     now = embedded.engine.drivers.clock.now_ms() / 1000
     spec = TaskSpec(
         type=TaskType.ONE_TIME,
         payload=TaskPayload(webhook_url=url),
         scheduled_at=datetime.fromtimestamp(now + 0.5, UTC),
         retry=TaskRetry(max_attempts=2, initial_delay_ms=1),
-        **said,
+        **fields,
     )
     task = await embedded.engine.tasks.create(caller, spec)
     async with asyncio.timeout(DEADLINE_SEC):
@@ -66,7 +66,7 @@ async def ended(embedded: Embedded, url: str, caller: Caller = USER, **said: Any
 
 
 async def stored(embedded: Embedded, caller: Caller, payload: Any, target: Target) -> str:
-    """A job that is in the store already, whatever its door would say of it today."""
+    """Store a job directly, even if the API would refuse it today."""
     drivers = embedded.engine.drivers
     made = job(JobSpec(type=JobType.ONE_TIME, target=target), now_ms=drivers.clock.now_ms(), tenant=caller.tenant)
     sealed = drivers.keyring.seal(msgspec.json.encode(payload), context_of(made.tenant, made.id))
@@ -78,7 +78,7 @@ async def stored(embedded: Embedded, caller: Caller, payload: Any, target: Targe
 
 
 async def last_of(embedded: Embedded, caller: Caller, job_id: str) -> ExecutionView:
-    """The one execution of a job, ended."""
+    """Return the one execution of a job after its end."""
     async with asyncio.timeout(DEADLINE_SEC):
         while True:
             found = (await embedded.engine.services.executions.list_executions(caller, job_id)).executions
@@ -88,7 +88,7 @@ async def last_of(embedded: Embedded, caller: Caller, job_id: str) -> ExecutionV
 
 
 def dns(monkeypatch: pytest.MonkeyPatch, address_of: Callable[[], str]) -> None:
-    """Somebody's name server, which answers as it likes; all other names are looked up as usual."""
+    """A name server under the test's control; all other names are looked up as usual."""
     look_up = socket.getaddrinfo
 
     def answer(host: Any, port: Any, *args: Any, **more: Any) -> Any:
@@ -139,7 +139,7 @@ async def test_built_in_pools_are_no_targets_of_jobs(tmp_path: Path, pool: str) 
         with pytest.raises(InvalidInput):
             await services.jobs.replace(caller, made.job_id, spec)
         with pytest.raises(InvalidInput):
-            await services.jobs.create(caller, spec)  # its key is taken: it would change that job
+            await services.jobs.create(caller, spec)  # its key is taken: an upsert would change that job
 
 
 async def test_stored_job_cannot_write_into_another_tenants_call(tmp_path: Path) -> None:

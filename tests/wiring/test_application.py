@@ -34,7 +34,7 @@ def application() -> Noonday:
 
 
 async def runs(app: Noonday, data: Path) -> None:
-    """The file is free, and an engine on it works."""
+    """Check that the file is free, and that an engine on it works."""
     async with app.embedded(data):
         assert await app.result(await app.enqueue("echo", 7), timeout=WITHIN_SEC) == 7
 
@@ -77,7 +77,7 @@ async def test_a_cancellation_while_the_engine_opens_leaves_the_file_free(tmp_pa
     await runs(app, data)
 
 
-async def test_an_engine_that_has_failed_says_so_and_accepts_nothing(tmp_path: Path) -> None:
+async def test_failed_engine_raises_and_accepts_nothing(tmp_path: Path) -> None:
     app = application()
     async with app.embedded(tmp_path / "x.db") as running:
         assert running.healthy

@@ -1,4 +1,4 @@
-"""A process has the handlers of those built-in pools that it works for."""
+"""A process has the handlers of the built-in pools that it works for."""
 
 from collections.abc import AsyncIterator
 

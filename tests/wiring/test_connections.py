@@ -1,4 +1,4 @@
-"""Clients that send too much, too slowly, or on too many connections: over real sockets."""
+"""Clients that send too much, too slowly, or on too many connections, over real sockets."""
 
 import asyncio
 import socket
@@ -30,7 +30,7 @@ WITHIN_SEC = 60
 
 @dataclass
 class Site:
-    """A server whose answers wait until they may be given."""
+    """A server whose answers wait until the test releases them."""
 
     connections: Connections
     port: int = 0
@@ -65,7 +65,7 @@ class Site:
             return await reader.read()
 
     async def is_closed(self, client: Stream) -> bytes:
-        """What the server said before it closed the connection."""
+        """Return the output of the server before it closed the connection."""
         async with asyncio.timeout(WITHIN_SEC):
             try:
                 return await client[0].read()
@@ -76,7 +76,7 @@ class Site:
         self.connections.close_late(asyncio.get_running_loop().time() + seconds)
 
     async def until(self, awaits: ConnectionState) -> None:
-        """Until the only connection waits for this."""
+        """Wait until the only connection is in this state."""
         await eventually(lambda: [each.awaits for each in self.connections._open] == [awaits], WITHIN_SEC)
 
 
@@ -156,15 +156,15 @@ async def test_beyond_the_reserve_connections_are_closed_at_once(small: Site) ->
 )
 async def test_a_header_that_is_too_large_is_refused_before_it_has_arrived(small: Site, header: bytes) -> None:
     reader, writer = await small.connect(b"GET /readyz HTTP/1.1\r\n" + header)
-    said = await small.is_closed((reader, writer))
+    answer = await small.is_closed((reader, writer))
     # A client that is still sending may see the connection end instead of the answer.
-    assert not said or said.startswith(b"HTTP/1.1 431")
+    assert not answer or answer.startswith(b"HTTP/1.1 431")
     assert (await small.ask()).startswith(b"HTTP/1.1 200")
 
 
 async def test_an_address_that_is_too_long_is_refused(small: Site) -> None:
-    said = await small.is_closed(await small.connect(b"GET /" + b"a" * 1_000_000))
-    assert not said.startswith(b"HTTP/1.1 200")
+    answer = await small.is_closed(await small.connect(b"GET /" + b"a" * 1_000_000))
+    assert not answer.startswith(b"HTTP/1.1 200")
 
 
 async def test_a_large_header_within_the_limit_is_read(small: Site) -> None:
@@ -209,8 +209,8 @@ async def test_a_body_that_does_not_come_is_given_up_and_a_slow_one_is_not(small
 async def test_a_client_that_does_not_read_is_given_up() -> None:
     async with site(4) as large:
         large.body = b"a" * 50_000_000
-        with socket.create_connection(("127.0.0.1", large.port)) as deaf:
-            deaf.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", large.port)) as silent:
+            silent.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
             sizes = list[int]()
 
             def stands_still() -> bool:

@@ -1,4 +1,4 @@
-"""The named seed pool-away: a pool without workers keeps its work, however long, and says so."""
+"""The named seed pool-away: a pool without workers keeps its work for any time, and is reported."""
 
 from datetime import timedelta
 from pathlib import Path

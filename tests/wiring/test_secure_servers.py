@@ -1,4 +1,4 @@
-"""Servers that demand TLS and a password, reached as the settings say: each is let in, and refused with the wrong ones."""
+"""Servers with TLS and a password: a client with the right settings is accepted, and one with the wrong ones is refused."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -47,9 +47,9 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Authority(tmp_path_factory.mktemp("stranger")).certificate
 
 
-def settings_of(**said: str | Path) -> Settings:
-    """As the environment says them."""
-    environment = {f"NOONDAY_{name.upper()}": str(value) for name, value in said.items()}
+def settings_of(**fields: str | Path) -> Settings:
+    """Settings from environment variables."""
+    environment = {f"NOONDAY_{name.upper()}": str(value) for name, value in fields.items()}
     return load_settings({}, {"NOONDAY_KEYS": new_env_value(), **environment}, Path("/dev/null"))
 
 
@@ -78,11 +78,11 @@ async def test_postgres(postgres: Postgres, certificate: Certificate, stranger: 
         await database.close()
     assert failures(await findings(check_postgres, settings)) == set()
 
-    for said, complaint in {
+    for given, complaint in {
         (url.replace(PASSWORD, WRONG), certificate.authority): "password authentication failed",
         (url, stranger): "certificate verify failed",
     }.items():
-        wrong = settings_of(postgres_url=said[0], postgres_ca_file=said[1])
+        wrong = settings_of(postgres_url=given[0], postgres_ca_file=given[1])
         with pytest.raises(StoreUnavailable, match=complaint):
             await PostgresDatabase.open(postgres_options(wrong))
         found = (await findings(check_postgres, wrong))["postgres"]
@@ -131,19 +131,19 @@ async def test_a_user_of_redis_needs_its_own_prefix_only(redis: Redis, certifica
     rights = ["~noonday:*", "&noonday:*", "+@all", "-@dangerous", "+info", "+time"]
     await admin.ask("ACL", "SETUSER", "noonday", "on", f">{PASSWORD}", *rights, failing=SignalsUnavailable)
     await admin.close()
-    said = {"redis_url": redis.url.replace("//:", "//noonday:"), "redis_ca_file": certificate.authority}
-    settings = settings_of(**said, cluster_leases="redis")
+    fields = {"redis_url": redis.url.replace("//:", "//noonday:"), "redis_ca_file": certificate.authority}
+    settings = settings_of(**fields, cluster_leases="redis")
     assert failures(await findings(check_redis, settings)) == set()
     assert await members(settings) == {ME}
     await use_all_of_it(settings)
 
-    elsewhere = await findings(check_redis, settings_of(**said, cluster_name="other"))
+    elsewhere = await findings(check_redis, settings_of(**fields, cluster_name="other"))
     assert failures(elsewhere) == {"redis rights"}
     assert "~other:*" in (elsewhere["redis rights"].fix or "")
 
 
 async def use_all_of_it(settings: Settings) -> None:
-    """Everything that Redis is asked for. Raises Unavailable if any of it is refused."""
+    """Use every operation of Redis. Raises Unavailable if any of them is refused."""
     connection = redis_connection(settings)
     clock = SystemClock()
     signals, index = RedisSignals(connection), RedisHotIndex(connection, clock, 0)
@@ -176,16 +176,16 @@ def etcd(tmp_path: Path, certificate: Certificate) -> Iterator[Etcd]:
 
 
 async def test_etcd(etcd: Etcd, certificate: Certificate, stranger: Path) -> None:
-    said = {"etcd_urls": etcd.url, "etcd_user": "root", "etcd_password": PASSWORD, "redis_url": "redis://127.0.0.1:1"}
-    settings = settings_of(**said, etcd_ca_file=certificate.authority)
+    fields = {"etcd_urls": etcd.url, "etcd_user": "root", "etcd_password": PASSWORD, "redis_url": "redis://127.0.0.1:1"}
+    settings = settings_of(**fields, etcd_ca_file=certificate.authority)
     assert await members(settings) == {ME}
     assert failures(await findings(check_etcd, settings)) == set()
 
-    wrong = settings_of(**{**said, "etcd_password": WRONG}, etcd_ca_file=certificate.authority)
+    wrong = settings_of(**{**fields, "etcd_password": WRONG}, etcd_ca_file=certificate.authority)
     with pytest.raises(LeasesUnavailable, match="authentication failed"):
         await members(wrong)
     assert "etcd.password" in ((await findings(check_etcd, wrong))["etcd"].fix or "")
-    strange = settings_of(**said, etcd_ca_file=stranger)
+    strange = settings_of(**fields, etcd_ca_file=stranger)
     with pytest.raises(LeasesUnavailable, match="certificate verify failed"):
         await members(strange)
     assert "etcd.ca_file" in ((await findings(check_etcd, strange))["etcd"].fix or "")
@@ -202,20 +202,20 @@ async def test_a_user_of_etcd_needs_its_own_prefix_only(etcd: Etcd, certificate:
     ):
         await root.call(path, body, dict)
     await root.close()
-    said = {"etcd_urls": etcd.url, "etcd_user": "noonday", "etcd_password": PASSWORD}
-    settings = settings_of(**said, etcd_ca_file=certificate.authority, redis_url="redis://127.0.0.1:1")
+    fields = {"etcd_urls": etcd.url, "etcd_user": "noonday", "etcd_password": PASSWORD}
+    settings = settings_of(**fields, etcd_ca_file=certificate.authority, redis_url="redis://127.0.0.1:1")
     assert failures(await findings(check_etcd, settings)) == set()
     assert await members(settings) == {ME}
 
     elsewhere = await findings(
-        check_etcd, settings_of(**said, etcd_ca_file=certificate.authority, cluster_name="other")
+        check_etcd, settings_of(**fields, etcd_ca_file=certificate.authority, cluster_name="other")
     )
     assert failures(elsewhere) == {"lease"}
     assert "other/" in (elsewhere["lease"].fix or "")
 
 
 async def members(settings: Settings) -> set[InstanceId]:
-    """Who is there, once we are."""
+    """The members, after we have joined."""
     redis = redis_connection(settings)
     leases = leases_of(settings, "scheduler", redis)
     try:
@@ -237,28 +237,28 @@ def kafka(tmp_path: Path, certificate: Certificate) -> Iterator[Kafka]:
 
 
 async def test_kafka(kafka: Kafka, certificate: Certificate, stranger: Path) -> None:
-    said = {
+    fields = {
         "kafka_servers": kafka.url,
         "kafka_user": "noonday",
         "kafka_password": PASSWORD,
         "kafka_mechanism": "PLAIN",
         "kafka_log_partitions": "1",
     }
-    settings = settings_of(**said, kafka_ca_file=certificate.authority)
+    settings = settings_of(**fields, kafka_ca_file=certificate.authority)
     tick = Tick(ME, 1, 1)
     assert await read_back(tick, settings) == [tick]
     assert failures(await findings(check_kafka, settings)) == set()
 
-    wrong = settings_of(**{**said, "kafka_password": WRONG}, kafka_ca_file=certificate.authority)
+    wrong = settings_of(**{**fields, "kafka_password": WRONG}, kafka_ca_file=certificate.authority)
     found = (await findings(check_kafka, wrong))["kafka"]
     assert (found.level, WRONG in found.detail) == (Level.FAIL, False)
     assert "kafka.password" in (found.fix or "")
-    strange = settings_of(**said, kafka_ca_file=stranger)
+    strange = settings_of(**fields, kafka_ca_file=stranger)
     assert "kafka.ca_file" in ((await findings(check_kafka, strange))["kafka"].fix or "")
 
 
 async def read_back(tick: Tick, settings: Settings) -> list[Any]:
-    """What the log says, once we have written to it."""
+    """The log, after we have written to it."""
     keyring = Keyring.from_env_value(settings.encryption.keys or "")
     bus = KafkaBus(kafka_options(settings), keyring, SystemClock())
     try:

@@ -1,4 +1,4 @@
-"""A stop ends in time, and leaves runs as much of it as the settings allow."""
+"""A stop ends in time, and gives runs as much of the time as the settings allow."""
 
 import pytest
 

@@ -71,7 +71,7 @@ async def test_a_trace_leads_from_the_creation_to_the_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_a_trace_leads_from_the_request_to_whoever_is_called(tmp_path: Path) -> None:
+async def test_trace_leads_from_the_request_to_the_called_endpoint(tmp_path: Path) -> None:
     spans, parent = Receiver(), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with serving(spans) as port, webhooks.Receiver() as called:
         environ = {
@@ -91,7 +91,7 @@ async def test_a_trace_leads_from_the_request_to_whoever_is_called(tmp_path: Pat
     assert [link.span_id for link in process.links] == [create.span_id]
     assert process.parent_span_id == dispatch.span_id
     assert settle.parent_span_id == process.span_id
-    # Whoever is called goes on below the run that called.
+    # The called endpoint continues the trace below the run.
     assert called.header("traceparent").split("-")[1:3] == [process.trace_id.hex(), process.span_id.hex()]
     assert called.header("webhook-id").replace("-", "") == process.trace_id.hex()
     about = {a.key: a.value.string_value or a.value.int_value for a in process.attributes}
@@ -109,7 +109,7 @@ async def create_task(url: str, webhook: str, traceparent: str) -> None:
 
 @asynccontextmanager
 async def serving(receiver: Receiver) -> AsyncIterator[int]:
-    """Yields the port that takes traces."""
+    """Start a receiver. Yields its port."""
     server = web.Application()
     server.router.add_post("/v1/traces", receiver.take)
     runner = web.AppRunner(server)

@@ -1,4 +1,4 @@
-"""An application that creates jobs in transactions of its own, with no engine in its process."""
+"""An application that creates jobs in its own transactions, with no engine in its process."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -75,7 +75,7 @@ async def test_many_jobs_commit_together(app: Noonday, caller: Caller, database:
     assert [row[0] for row in found] == sorted(ids)
 
 
-async def test_what_is_wrong_is_refused_and_the_transaction_goes_on(
+async def test_invalid_job_is_refused_and_the_transaction_goes_on(
     app: Noonday, caller: Caller, database: PostgresDatabase
 ) -> None:
     async with caller.transaction():
@@ -89,7 +89,7 @@ async def test_what_is_wrong_is_refused_and_the_transaction_goes_on(
     assert await database.value("SELECT count(*) FROM jobs") == 1
 
 
-async def test_the_settings_of_the_tenant_hold_in_a_transaction_too(
+async def test_settings_of_the_tenant_apply_in_a_transaction_too(
     app: Noonday, caller: Caller, database: PostgresDatabase
 ) -> None:
     settings = '{"maxJobs": 2, "maxPayloadBytes": 10, "defaultSpreadSec": 60}'
@@ -109,7 +109,7 @@ async def test_the_settings_of_the_tenant_hold_in_a_transaction_too(
     assert await database.value("SELECT count(*) FROM jobs") == 2
 
 
-async def test_a_handler_that_nobody_runs_yet_is_told(app: Noonday, caller: Caller) -> None:
+async def test_handler_without_a_worker_is_reported(app: Noonday, caller: Caller) -> None:
     async with caller.transaction():
         job = await app.enqueue(ship, 1, connection=caller.connection)
     assert "no worker has registered handler 'ship'" in job.warnings[0]
@@ -136,7 +136,7 @@ async def index() -> MemoryHotIndex:
 
 
 async def listening(listener: TimelineListener, database: PostgresDatabase) -> "asyncio.Task[int]":
-    """A round that is under way, and hears."""
+    """A round in progress that receives notifications."""
     task = asyncio.create_task(listener.run_once(0))
     channel = channel_of(database.options.schema)
     look = f"SELECT count(*) FROM pg_stat_activity WHERE state = 'idle' AND query LIKE 'LISTEN%{channel}%'"
@@ -144,7 +144,7 @@ async def listening(listener: TimelineListener, database: PostgresDatabase) -> "
     return task
 
 
-async def test_schedulers_hear_of_a_job_when_it_is_committed(
+async def test_schedulers_are_notified_of_a_job_at_its_commit(
     app: Noonday, caller: Caller, database: PostgresDatabase, index: MemoryHotIndex
 ) -> None:
     listener = TimelineListener(database.options, index, lambda: range(PARTITIONS))
@@ -165,7 +165,7 @@ async def test_schedulers_hear_of_a_job_when_it_is_committed(
         await listener.close()
 
 
-async def test_a_scheduler_leaves_alone_what_others_own_and_what_is_no_entry(
+async def test_scheduler_ignores_hints_of_other_owners_and_invalid_ones(
     app: Noonday, caller: Caller, database: PostgresDatabase, index: MemoryHotIndex
 ) -> None:
     listener = TimelineListener(database.options, index, list)

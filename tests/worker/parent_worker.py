@@ -1,6 +1,6 @@
-"""What a parent starts in place of a worker: `python parent_worker.py FDS FOLDER WORDS...`.
+"""A substitute for a worker that its parent starts: `python parent_worker.py FDS FOLDER WORDS...`.
 
-It notes its pid in FOLDER, does what the files there say, and ends with 0 once it is told to stop or to retire.
+It notes its pid in FOLDER, acts on the files there, and ends with 0 when it is stopped or retired.
 """
 
 import os
@@ -26,9 +26,9 @@ def main() -> None:
     if listener_fd >= 0 and (folder / "fail").exists():
         note("failed")
         sys.exit(9)
-    told: list[int] = []
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: told.append(number))
+        signal.signal(number, lambda number, frame: signals.append(number))
     channel = socket.socket(fileno=channel_fd)
     if listener_fd >= 0:
         listener = socket.socket(fileno=listener_fd)
@@ -40,7 +40,7 @@ def main() -> None:
     channel.setblocking(False)
     note("works")
     asked = False
-    while not told or (folder / "deaf").exists():
+    while not signals or (folder / "stubborn").exists():
         if (folder / f"wear-out.{os.getpid()}").exists() and not asked:
             asked = True
             channel.send(WORN_OUT)
@@ -54,7 +54,7 @@ def main() -> None:
                 return
         except BlockingIOError:
             time.sleep(0.005)
-    note("told", str(told[0]))
+    note("told", str(signals[0]))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ LAPSE_SEC = 10.0
 
 
 class PartBus(MemoryBus):
-    """A bus that may be unavailable, and that notes the dispatches it need not deliver again."""
+    """A bus that may be unavailable, and that notes processed dispatches."""
 
     is_away = False
 

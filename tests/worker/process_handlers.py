@@ -1,4 +1,4 @@
-"""Handlers that are run in processes of their own."""
+"""Handlers that run in separate processes."""
 
 import inspect
 import os
@@ -109,7 +109,7 @@ def never_listen(ctx: Context) -> None:
 
 
 def hold_the_interpreter(ctx: Context) -> int:
-    """No other thread of the process runs until this ends, which takes days."""
+    """Block the interpreter: no other thread of the process runs until this ends, which takes days."""
     _say_pid(ctx)
     return sum(range(10**15))
 
@@ -162,8 +162,8 @@ def wait_for_file(ctx: Context, path: str) -> int:
     return os.getpid()
 
 
-def wait_until_told(ctx: Context) -> None:
-    """Until the file exists that the job has its name from."""
+def wait_for_named_file(ctx: Context) -> None:
+    """Wait until a file exists; the name of the job is its path."""
     Path(f"{ctx.job_name}.entered").touch()
     while not os.path.exists(str(ctx.job_name)):
         time.sleep(0.002)

@@ -1,6 +1,6 @@
 """A program that runs one of its own handlers in a process: `python process_parent.py HANDLER [fork]`.
 
-It writes what the handler said, and the id of a fork of its own if asked for one; then what it returned.
+It prints the output of the handler, and the id of a fork of its own if requested; then the result of the handler.
 """
 
 import asyncio

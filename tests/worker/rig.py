@@ -1,4 +1,4 @@
-"""A worker on a bus and signals in memory, whose clock the test owns and whose loops the test turns."""
+"""A worker on a bus and signals in memory, whose clock and loops the test turns."""
 
 import asyncio
 import threading
@@ -57,7 +57,7 @@ class Rig:
         await self.worker.report_once()
 
     async def reports(self, of: Dispatch | None = None) -> list[Report]:
-        """Ends that are on the log."""
+        """The ends on the log."""
         batch = await self.bus.read(0, 0, 100_000, 0)
         found = [each for each in batch.entries if isinstance(each, Report) and each.outcome != Outcome.STARTED]
         return [each for each in found if of is None or each.execution_id == of.execution_id]
@@ -70,7 +70,7 @@ class Rig:
         return self.metrics.registry.get_sample_value(name, labels)
 
     async def ended(self, of: Dispatch) -> Report:
-        """Turn until the run is reported, and answer the report."""
+        """Turn until the run is reported, and return the report."""
 
         async def look() -> Report | None:
             await self.turn()
@@ -82,7 +82,7 @@ class Rig:
         return report
 
     async def until(self, holds: Callable[[], Any]) -> None:
-        """Turn until something holds."""
+        """Turn until a condition is true."""
 
         async def look() -> Any:
             await self.turn()
@@ -106,8 +106,10 @@ async def rig(
     signals: MemorySignals | None = None,
     **options: Any,
 ) -> AsyncIterator[Rig]:
-    """`options` are those of the worker; every pool has room for 10 runs unless they say otherwise. `release` is set at the
-    end: what handlers wait for that ignore everything else."""
+    """`options` are those of the worker; every pool has room for 10 runs by default.
+
+    `release` is set at the end, for handlers that ignore everything else.
+    """
     clock = SystemClock() if real_time else _clock()
     bus, signals, metrics = bus or MemoryBus(clock), signals or MemorySignals(), Metrics()
     thread = HandlerThread(asyncio.new_event_loop, "handlers")
@@ -138,7 +140,7 @@ async def rig(
 
 
 def _clock() -> ManualClock:
-    """A clock that has run for a while: nothing that happens is at zero."""
+    """A clock that has run for a while, so that no time is zero."""
     clock = ManualClock(NOW_MS - 1_000)
     clock.advance(1)
     return clock

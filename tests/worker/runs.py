@@ -1,4 +1,4 @@
-"""Runs as the worker makes them, with valid defaults, and waiting for what they do."""
+"""Runs as the worker makes them, with valid defaults, and waits for their effects."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ def new_run(call: Callable[..., Any], keyring: Keyring, payload: Any = None, pro
 async def eventually(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + DEADLINE_SEC
     while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         await asyncio.sleep(0.002)
 
 

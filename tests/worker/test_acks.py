@@ -13,7 +13,7 @@ async def test_a_dispatch_is_acked_in_the_signals_and_then_on_the_bus() -> None:
     assert it.bus.done == [run.dispatch]
 
 
-async def test_the_bus_delivers_again_what_the_signals_could_not_ack() -> None:
+async def test_bus_redelivers_dispatches_that_the_signals_could_not_ack() -> None:
     it = Parts()
     run = it.run()
     it.acks.add([run])

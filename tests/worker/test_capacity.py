@@ -84,7 +84,7 @@ def test_a_kept_slot_is_free_once_its_run_has_ended(clock: ManualClock) -> None:
     capacity, abandoned = capacity_of(clock), run(Mode.THREAD)
     capacity.start(THREADS, 1)
     capacity.keep_slot(abandoned)
-    capacity.end([run(Mode.THREAD)])  # the stand-in is reported
+    capacity.end([run(Mode.THREAD)])  # the substitute run is reported
     assert capacity.free_for_functions(THREADS, 1) == 2
     capacity.free_kept_slot(abandoned)
     assert capacity.free_for_functions(THREADS, 1) == 3

@@ -22,7 +22,7 @@ async def test_a_claimed_run_has_a_token() -> None:
     assert it.claims.stale([run]) == []
 
 
-async def test_an_acked_dispatch_is_dropped_and_the_bus_is_told() -> None:
+async def test_acked_dispatch_is_dropped_and_marked_processed_on_the_bus() -> None:
     it = await parts()
     run = it.run()
     it.signals.refused[run.dispatch.execution_id] = ClaimRefused.ACKED

@@ -35,7 +35,7 @@ class AwayBus(MemoryBus):
 
 
 class HangingSignals(MemorySignals):
-    """Does not answer who says what the log has acknowledged, like a Redis that is frozen."""
+    """Signals that never answer an ack, like a frozen Redis."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ async def test_closing_ends_although_nothing_can_be_reported(how: str, logs: lis
         assert "stopped without acknowledged reports" in [line["event"] for line in logs]
 
 
-async def test_what_ended_while_the_bus_was_away_is_reported_if_it_comes_back_in_time() -> None:
+async def test_run_that_ended_while_the_bus_was_away_is_reported_if_the_bus_returns_in_time() -> None:
     bus = AwayBus(SystemClock())
     async with rig(
         [handler(wait, Mode.ASYNC)], bus=bus, real_time=True, drain_sec=PATIENCE_SEC, cancel_grace_sec=1
@@ -96,7 +96,7 @@ async def test_what_ended_while_the_bus_was_away_is_reported_if_it_comes_back_in
 
 
 async def test_a_stop_reports_its_runs_while_the_signals_hang(logs: list[EventDict]) -> None:
-    """An interrupted run whose report waits for Redis would be found lost, and would have used up its attempt."""
+    """A run whose report waits for Redis would be judged lost, and would have used up its attempt."""
     signals = HangingSignals()
     handlers = [handler(wait, Mode.ASYNC), handler(quick, Mode.ASYNC)]
     async with rig(handlers, signals=signals, real_time=True, drain_sec=0.05, cancel_grace_sec=PATIENCE_SEC) as it:

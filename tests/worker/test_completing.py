@@ -1,4 +1,4 @@
-"""What a run may say of its own end."""
+"""Completions by a run of its own end."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.support.factories import HANDLER, POOL, WORKER, dispatch
 
 
 class Kept(Completions):
-    """Believes everybody."""
+    """Completions that accept every run."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[Report, str | None]] = []
@@ -119,7 +119,7 @@ async def test_a_result_or_progress_that_is_nested_too_deeply_is_refused(
     assert kept.reports == []
 
 
-def test_a_handler_that_returns_what_is_nested_too_deeply_has_failed(keyring: Keyring) -> None:
+def test_handler_that_returns_too_deeply_nested_data_has_failed(keyring: Keyring) -> None:
     handler = Handler(HANDLER, POOL, print, Mode.ASYNC, encode=msgspec.json.encode)
     run = Run(dispatch(), Token(1, 0), handler)
     run.succeed(nested(MOST_LEVELS + 1), result_limit=10_000)

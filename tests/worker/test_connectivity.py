@@ -1,4 +1,4 @@
-"""What a worker reaches, and when it may be judged lost."""
+"""The servers that a worker reaches, and when it may be judged lost."""
 
 from noonday.model.message import Bye
 from noonday.worker.connectivity import MAX_SIGNALS_OUTAGE_SEC

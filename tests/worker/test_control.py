@@ -19,7 +19,7 @@ FROZEN_SEC = 20.0
 
 
 class StallingSignals(MemorySignals):
-    """Signals whose answer takes so long that the worker may be judged lost meanwhile."""
+    """Signals that answer so slowly that the worker may be judged lost meanwhile."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()

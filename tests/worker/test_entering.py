@@ -1,4 +1,4 @@
-"""When a run begins: its clock starts when its handler is entered, and none is handed out that would have to wait."""
+"""The start of a run: its timeout begins when its handler is entered, and no dispatch is taken that would have to wait."""
 
 import threading
 from pathlib import Path
@@ -15,13 +15,13 @@ from tests.worker.rig import Rig, handler, rig
 
 
 class Gate:
-    """Handlers that wait until the test lets them go on."""
+    """Handlers that wait until the test releases them."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
         self.entered: list[str] = []
 
-    def hold(self, ctx: Context) -> str:
+    def block(self, ctx: Context) -> str:
         self.entered.append(ctx.execution_id)
         self.open.wait()
         return "done"
@@ -36,18 +36,18 @@ def gate() -> Gate:
     return Gate()
 
 
-def move(rig: Rig, seconds: float) -> None:
+def advance(rig: Rig, seconds: float) -> None:
     clock: Any = rig.clock
     clock.advance(seconds)
 
 
 async def test_time_spent_waiting_for_a_thread_is_not_running_time(gate: Gate) -> None:
-    async with rig([handler(gate.hold, Mode.THREAD)], release=gate.open, threads=1) as it:
-        first = await it.publish("hold", timeout_sec=100)
+    async with rig([handler(gate.block, Mode.THREAD)], release=gate.open, threads=1) as it:
+        first = await it.publish("block", timeout_sec=100)
         await it.until(lambda: gate.entered)
-        second = await it.publish("hold", timeout_sec=4, heartbeat_timeout_sec=4)
+        second = await it.publish("block", timeout_sec=4, heartbeat_timeout_sec=4)
         await it.turn()
-        move(it, 50)
+        advance(it, 50)
         await it.turn()
         gate.open.set()
 
@@ -59,13 +59,15 @@ async def test_time_spent_waiting_for_a_thread_is_not_running_time(gate: Gate) -
 
 
 async def test_time_spent_waiting_for_a_process_is_not_running_time(tmp_path: Path) -> None:
-    wait = handler(process_handlers.wait_until_told, Mode.PROCESS)
+    wait = handler(process_handlers.wait_for_named_file, Mode.PROCESS)
     async with rig([wait], processes=1) as it:
-        first = await it.publish("wait_until_told", timeout_sec=100, name=str(tmp_path / "go"))
+        first = await it.publish("wait_for_named_file", timeout_sec=100, name=str(tmp_path / "go"))
         await it.until(lambda: (tmp_path / "go.entered").exists())
-        second = await it.publish("wait_until_told", timeout_sec=4, heartbeat_timeout_sec=4, name=str(tmp_path / "go"))
+        second = await it.publish(
+            "wait_for_named_file", timeout_sec=4, heartbeat_timeout_sec=4, name=str(tmp_path / "go")
+        )
         await it.turn()
-        move(it, 50)
+        advance(it, 50)
         await it.turn()
         (tmp_path / "go").touch()
 
@@ -77,9 +79,9 @@ async def test_time_spent_waiting_for_a_process_is_not_running_time(tmp_path: Pa
 
 
 async def test_a_run_that_waits_for_a_thread_stays_with_the_control_loop(gate: Gate) -> None:
-    handlers = [handler(gate.hold, Mode.THREAD), handler(gate.step, Mode.ASYNC)]
+    handlers = [handler(gate.block, Mode.THREAD), handler(gate.step, Mode.ASYNC)]
     async with rig(handlers, release=gate.open, threads=2) as it:
-        held = [await it.publish("hold") for _ in range(5)]
+        held = [await it.publish("block") for _ in range(5)]
         await it.until(lambda: len(gate.entered) == 2)
         await it.turn()
 
@@ -93,21 +95,21 @@ async def test_a_run_that_waits_for_a_thread_stays_with_the_control_loop(gate: G
 
 
 async def test_pools_that_share_the_threads_take_turns(gate: Gate) -> None:
-    handlers = [handler(gate.hold, Mode.THREAD, pool="first"), handler(gate.hold, Mode.THREAD, pool="second")]
+    handlers = [handler(gate.block, Mode.THREAD, pool="first"), handler(gate.block, Mode.THREAD, pool="second")]
     async with rig(handlers, release=gate.open, threads=2) as it:
-        crowd = [(await it.publish("hold", pool="first")).execution_id for _ in range(8)]
-        single = (await it.publish("hold", pool="second")).execution_id
+        many = [(await it.publish("block", pool="first")).execution_id for _ in range(8)]
+        single = (await it.publish("block", pool="second")).execution_id
         await it.until(lambda: len(gate.entered) == 2)
 
         assert single in gate.entered
-        assert len(set(crowd) & set(gate.entered)) == 1
+        assert len(set(many) & set(gate.entered)) == 1
 
 
 async def test_a_worker_announces_no_more_slots_than_it_has_threads_and_processes(gate: Gate) -> None:
     handlers = [
-        handler(gate.hold, Mode.THREAD, pool="threads"),
+        handler(gate.block, Mode.THREAD, pool="threads"),
         handler(process_handlers.pid, Mode.PROCESS, pool="processes"),
-        handler(gate.hold, Mode.THREAD, pool="both"),
+        handler(gate.block, Mode.THREAD, pool="both"),
         handler(gate.step, Mode.ASYNC, pool="both"),
     ]
     async with rig(handlers, release=gate.open, threads=3, processes=2) as it:

@@ -1,4 +1,4 @@
-"""Which host of a worker runs a handler."""
+"""The host that runs a handler."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What happens to entries of the log that are too large, and to the others meanwhile."""
+"""Entries of the log that are too large, and the other entries meanwhile."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ LIMIT = 2_000
 
 
 class NarrowBus(MemoryBus):
-    """Takes entries of up to LIMIT bytes, and none while it is away."""
+    """Accepts entries of up to LIMIT bytes, and none while it is away."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.away: set[int] = set()
-        """Partitions that take nothing."""
+        """Partitions that accept nothing."""
         self.answers = True
 
     async def partitions(self) -> int:
@@ -45,8 +45,8 @@ class NarrowBus(MemoryBus):
 
 
 def report(name: str = "x", **fields: object) -> Report:
-    said = {"outcome": int(Outcome.SUCCEEDED), "started_ms": 1, "ended_ms": 2, **fields}
-    return Report(ExecutionId(name), 1, WORKER, **said)  # type: ignore[arg-type]
+    known = {"outcome": int(Outcome.SUCCEEDED), "started_ms": 1, "ended_ms": 2, **fields}
+    return Report(ExecutionId(name), 1, WORKER, **known)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_hello_that_is_too_large_leaves_out_schemas() -> None:
     assert kept == msgspec.structs.replace(hello, handlers=(HandlerInfo("p", "h", timeout_sec=3),))
 
 
-async def test_what_cannot_be_cut_is_dropped_once(outbox: Outbox, bus: NarrowBus) -> None:
+async def test_entry_that_cannot_be_cut_is_dropped_once(outbox: Outbox, bus: NarrowBus) -> None:
     outbox.add([Item(0, Bye(WorkerId("w" * LIMIT), NOW_MS)), Item(0, report())])
     for _ in range(3):
         await outbox.send()
@@ -123,7 +123,7 @@ async def test_a_partition_that_takes_nothing_keeps_no_other_waiting(outbox: Out
     assert outbox.unavailable_since is None
 
 
-async def test_what_was_being_sent_when_it_was_cancelled_is_sent_again(clock: ManualClock) -> None:
+async def test_entries_of_a_cancelled_send_are_sent_again(clock: ManualClock) -> None:
     class SlowBus(NarrowBus):
         async def report(self, partition: int, entries: Sequence[LogEntry]) -> Sequence[Oversized[LogEntry]]:
             await asyncio.sleep(3_600)
@@ -140,9 +140,9 @@ async def test_what_was_being_sent_when_it_was_cancelled_is_sent_again(clock: Ma
 
 
 def test_beats_are_split_by_bytes() -> None:
-    said = [(ExecutionId(f"x-{n}"), 1, b"p" * 200) for n in range(10_000)]
-    beats = beats_of(WORKER, NOW_MS, said, [ExecutionId("stuck")])
-    assert [each for beat in beats for each in beat.progress] == said
+    progress = [(ExecutionId(f"x-{n}"), 1, b"p" * 200) for n in range(10_000)]
+    beats = beats_of(WORKER, NOW_MS, progress, [ExecutionId("stuck")])
+    assert [each for beat in beats for each in beat.progress] == progress
     assert len(beats) > 1
     assert max(len(msgspec.msgpack.encode(beat)) for beat in beats) < 1.2 * BEAT_BYTES
     assert {beat.stuck for beat in beats} == {("stuck",)}
@@ -152,7 +152,7 @@ def test_a_beat_without_progress_is_one_beat() -> None:
     assert beats_of(WORKER, NOW_MS, [], []) == [Beat(WORKER, NOW_MS)]
 
 
-def test_a_beat_that_is_too_large_is_a_sign_of_life_alone() -> None:
+def test_beat_that_is_too_large_is_sent_without_progress() -> None:
     beat = Beat(WORKER, NOW_MS, ((ExecutionId("x"), 1, b"p" * LIMIT),))
     assert cut(Oversized(beat, 2 * LIMIT, LIMIT)) == Beat(WORKER, NOW_MS)
 

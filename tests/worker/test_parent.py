@@ -1,4 +1,4 @@
-"""The parent process of a worker: signals, exit codes, successors, and that nobody outlives it."""
+"""The parent process of a worker: signals, exit codes, successors, and the end of all processes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ PATIENCE_SEC = 60.0
 
 
 class Family:
-    """A parent, and what its workers note in a folder."""
+    """A parent, and the notes of its workers in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,7 +32,7 @@ class Family:
         return [int(path.suffix[1:]) for path in self.folder.glob(f"{what}.*")]
 
     async def works(self, but: int = 0) -> int:
-        """The pid of a worker that has begun, other than one."""
+        """Wait for a worker that has begun, other than one, and return its pid."""
         return await eventually(lambda: next((pid for pid in self.pids("works") if pid != but), 0), PATIENCE_SEC)
 
     def say(self, what: str, text: str = "") -> None:
@@ -86,7 +86,7 @@ async def test_the_end_of_the_worker_is_the_end_of_the_parent(family: Family, wh
 
 
 async def test_a_second_signal_kills_a_worker_that_does_not_listen(family: Family) -> None:
-    family.say("deaf")
+    family.say("stubborn")
     pid = await family.works()
     family.process.send_signal(signal.SIGTERM)
     await eventually(lambda: _pending_done(family.process.pid), PATIENCE_SEC)
@@ -148,7 +148,7 @@ def test_the_parent_imports_nothing_but_the_standard_library() -> None:
 
 
 def _pending_done(pid: int) -> bool:
-    """Whether a process has no signal left to take: two of a kind that come together are one."""
+    """Whether a process has no pending signal: two pending signals of one kind are one."""
     status = Path(f"/proc/{pid}/status").read_text()
     pending = [line.split()[1] for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
     return all(int(word, 16) == 0 for word in pending)

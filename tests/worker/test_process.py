@@ -30,7 +30,7 @@ _LIMIT = 1_000
 _KEYRING = Keyring.generate()
 
 
-# A process takes a while to start: tests share those that they do not kill.
+# A process starts slowly: tests share those that they do not kill.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -114,7 +114,7 @@ async def test_a_thread_left_behind_does_not_beat_for_the_next_run(patient_host:
     await perform(patient_host, handlers.leave_a_thread_that_beats, str(path))
     run = new_run(handlers.wait_for_file, _KEYRING, payload=f"{path}.done")
     task = asyncio.create_task(result_of(patient_host, run))
-    await said(run)
+    await has_printed(run)
     path.touch()
     await task
     assert run.context._reported_progress == b'{"waits":true}'
@@ -138,36 +138,36 @@ async def test_a_handler_that_raises_when_cancelled_is_cancelled(patient_host: P
 async def test_a_process_whose_handler_listened_is_used_again(patient_host: ProcessHost) -> None:
     run = new_run(handlers.wait_until_cancelled, _KEYRING)
     await cancelled(patient_host, run, "CANCELLED")
-    assert await perform(patient_host, handlers.pid) == pid_said(run)
+    assert await perform(patient_host, handlers.pid) == pid_printed(run)
 
 
 async def test_a_handler_that_does_not_listen_is_dead_when_its_timeout_is_reported(host: ProcessHost) -> None:
     run = new_run(handlers.never_listen, _KEYRING)
     with pytest.raises(asyncio.CancelledError) as raised:
         await cancelled(host, run, TIMED_OUT)
-    assert not alive(pid_said(run))
+    assert not alive(pid_printed(run))
     run.fail(raised.value)
     assert run.outcome is Outcome.TIMED_OUT
 
 
-async def test_a_handler_that_holds_the_interpreter_is_killed_too(host: ProcessHost) -> None:
+async def test_handler_that_blocks_the_interpreter_is_killed_too(host: ProcessHost) -> None:
     run = new_run(handlers.hold_the_interpreter, _KEYRING)
     with pytest.raises(asyncio.CancelledError):
         await cancelled(host, run, "CANCELLED")
-    assert not alive(pid_said(run))
+    assert not alive(pid_printed(run))
 
 
-async def test_what_a_handler_started_is_killed_with_it(host: ProcessHost) -> None:
+async def test_process_started_by_a_handler_is_killed_with_it(host: ProcessHost) -> None:
     run = new_run(handlers.start_a_program, _KEYRING)
     with pytest.raises(asyncio.CancelledError):
         await cancelled(host, run, "CANCELLED")
-    await gone(pid_said(run))
+    await gone(pid_printed(run))
 
 
 async def test_a_run_that_waits_for_a_process_can_be_cancelled(patient_host: ProcessHost, tmp_path: Path) -> None:
     first = new_run(handlers.wait_for_file, _KEYRING, payload=str(tmp_path / "go"))
     holding = asyncio.create_task(result_of(patient_host, first))
-    await said(first)
+    await has_printed(first)
     waiting = asyncio.create_task(perform(patient_host, handlers.pid))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -185,7 +185,7 @@ async def test_a_process_that_does_not_reach_its_handler_is_killed() -> None:
     host.close()
 
 
-async def test_it_is_told_when_a_handler_is_entered() -> None:
+async def test_host_is_notified_when_a_handler_is_entered() -> None:
     entered: list[Run] = []
     host = ProcessHost(1, handlers.RESOLVER, on_entered=entered.append)
     run = new_run(handlers.pid, _KEYRING)
@@ -211,11 +211,11 @@ async def test_a_process_that_leaves_is_named_with_its_exit_code(host: ProcessHo
 
 
 @pytest.mark.parametrize("handler", [handlers.start_a_program_and_crash, handlers.fork_and_crash])
-async def test_what_a_crashed_handler_started_is_killed(host: ProcessHost, handler: Callable[..., Any]) -> None:
+async def test_process_started_by_a_crashed_handler_is_killed(host: ProcessHost, handler: Callable[..., Any]) -> None:
     run = new_run(handler, _KEYRING)
     with pytest.raises(ProcessDied):
         await result_of(host, run)
-    await gone(pid_said(run))
+    await gone(pid_printed(run))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -246,7 +246,7 @@ async def test_a_process_that_died_idle_is_replaced(host: ProcessHost) -> None:
 async def test_no_more_processes_run_than_allowed(host: ProcessHost, tmp_path: Path) -> None:
     runs = [new_run(handlers.wait_for_file, _KEYRING, payload=str(tmp_path / "go")) for _ in range(4)]
     tasks = [asyncio.create_task(result_of(host, run)) for run in runs]
-    await asyncio.gather(said(runs[0]), said(runs[1]))
+    await asyncio.gather(has_printed(runs[0]), has_printed(runs[1]))
     (tmp_path / "go").touch()
     pids = await asyncio.gather(*tasks)
     assert len(set(pids)) == 2
@@ -258,7 +258,7 @@ async def test_a_process_inherits_no_files(host: ProcessHost, tmp_path: Path) ->
         assert lock.name not in await perform(host, handlers.list_open_files)
 
 
-async def test_what_a_handler_printed_is_not_lost_with_its_process(
+async def test_output_of_a_handler_survives_its_process(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
@@ -268,7 +268,7 @@ async def test_what_a_handler_printed_is_not_lost_with_its_process(
     assert capfd.readouterr().out == "spoken"
 
 
-async def test_annotations_say_how_a_payload_is_read_unless_told_otherwise() -> None:
+async def test_annotations_decide_how_a_payload_is_read_by_default() -> None:
     host = ProcessHost(1)
     assert await perform(host, handlers.area, {"width": 3, "height": 4}) == 12
     host.close()
@@ -283,10 +283,10 @@ async def test_closing_kills_idle_and_busy_processes() -> None:
     host = ProcessHost(2, handlers.RESOLVER)
     busy = new_run(handlers.never_listen, _KEYRING)
     task = asyncio.create_task(result_of(host, busy))
-    await said(busy)
+    await has_printed(busy)
     idle_pid = await perform(host, handlers.pid)
     host.close()
-    assert not alive(pid_said(busy))
+    assert not alive(pid_printed(busy))
     assert not alive(idle_pid)
     with pytest.raises(ProcessDied, match="SIGKILL"):
         await task
@@ -332,24 +332,26 @@ async def test_a_handler_of_a_program_without_a_file_is_refused(capfd: pytest.Ca
 
 @pytest.mark.slow
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-async def test_it_works_in_a_thread_under_either_loop(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+async def test_process_host_works_in_a_thread_under_either_loop(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     thread = HandlerThread(new_loop, "handlers")
     host = ProcessHost(1, handlers.RESOLVER, cancel_grace_sec=0.1)
 
     def there(coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any]":
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, thread.loop))
 
-    deaf = new_run(handlers.never_listen, _KEYRING)
+    stubborn = new_run(handlers.never_listen, _KEYRING)
     try:
         assert await there(perform(host, handlers.echo, "x" * 900_000, limit=1_000_000)) == "x" * 900_000
         with pytest.raises(asyncio.CancelledError):
-            await there(cancelled(host, deaf, "CANCELLED"))
+            await there(cancelled(host, stubborn, "CANCELLED"))
         last = await there(perform(host, handlers.pid))
     finally:
         host.close()
         thread.close()
         thread.loop.close()
-    assert not alive(pid_said(deaf))
+    assert not alive(pid_printed(stubborn))
     assert not alive(last)
 
 
@@ -364,19 +366,19 @@ async def result_of(host: ProcessHost, run: Run, limit: int = _LIMIT) -> bytes |
 
 
 async def cancelled(host: ProcessHost, run: Run, reason: str) -> bytes | None:
-    """What comes of a run that is asked to end once it runs."""
+    """Cancel a run after it has begun, and return its result."""
     task = asyncio.create_task(result_of(host, run))
-    await said(run)
+    await has_printed(run)
     run.stop_reason = reason
     task.cancel()
     return await task
 
 
-async def said(run: Run) -> None:
+async def has_printed(run: Run) -> None:
     await eventually(lambda: run.context._reported_progress is not None)
 
 
-def pid_said(run: Run) -> int:
+def pid_printed(run: Run) -> int:
     return int(run.context._reported_progress)
 
 

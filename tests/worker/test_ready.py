@@ -17,10 +17,10 @@ def names(runs: list[Run]) -> list[str]:
     return [each.dispatch.execution_id for each in runs]
 
 
-def filled(*said: str) -> ReadyRuns:
+def filled(*order: str) -> ReadyRuns:
     """`a1` is the run 1 of tenant a."""
     ready = ReadyRuns()
-    ready.extend(run(name[0], name) for name in said)
+    ready.extend(run(name[0], name) for name in order)
     return ready
 
 
@@ -41,14 +41,14 @@ def test_tenants_take_turns() -> None:
     assert names(ready.take(5)) == ["a3", "a4"]
 
 
-def test_whoever_comes_late_with_one_does_not_wait_for_many() -> None:
+def test_late_run_of_a_tenant_does_not_wait_for_many_of_another() -> None:
     ready = filled(*(f"a{n}" for n in range(100)))
     ready.take(10)
     ready.append(run("b", "b1"))
     assert "b1" in names(ready.take(2))
 
 
-def test_turns_are_as_many_as_weights_say_however_large_they_are() -> None:
+def test_turns_are_proportional_to_weights_of_any_size() -> None:
     for scale in (1, 100):
         ready = ReadyRuns()
         for n in range(70):
@@ -68,7 +68,7 @@ def test_a_heavy_tenant_does_not_keep_a_light_one_waiting_for_more_than_its_shar
     assert "b1" in names(ready.take(52))
 
 
-def test_whoever_comes_and_goes_gets_no_more_than_its_share() -> None:
+def test_tenant_that_comes_and_goes_gets_no_more_than_its_share() -> None:
     ready = ReadyRuns()
     ready.extend(run("a", f"a{n}", 4) for n in range(100))
     taken = Counter[str]()
@@ -79,7 +79,7 @@ def test_whoever_comes_and_goes_gets_no_more_than_its_share() -> None:
     assert 9 <= taken["b"] <= 11
 
 
-def test_what_is_put_back_comes_first_again() -> None:
+def test_runs_that_are_put_back_come_first_again() -> None:
     ready = filled("a1", "a2", "b1")
     taken = ready.take(2)
     assert names(taken) == ["a1", "b1"]
@@ -89,7 +89,7 @@ def test_what_is_put_back_comes_first_again() -> None:
     assert names(ready.take(1)) == ["a2"]
 
 
-def test_it_can_be_emptied() -> None:
+def test_ready_runs_can_be_cleared() -> None:
     ready = filled("a1", "b1")
     assert sorted(names(list(ready))) == ["a1", "b1"]
     ready.clear()

@@ -12,8 +12,8 @@ OPEN_SEC = OPEN_MS / 1000
 THERE = "https://a.example:443"
 
 
-class Story:
-    """Two workers that share their breakers, and runs that end as they are told to."""
+class TwoWorkers:
+    """Two workers that share their breakers, and runs that end as configured."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -21,117 +21,117 @@ class Story:
         self.here, self.there = RetryBreaker(self.breakers, self.clock), RetryBreaker(self.breakers, self.clock)
 
     async def ended(
-        self, outcome: Outcome, count: int = 1, *, at: RetryBreaker | None = None, counts: bool = True, **said: object
+        self, outcome: Outcome, count: int = 1, *, at: RetryBreaker | None = None, counts: bool = True, **fields: object
     ) -> None:
-        guard = at or self.here
+        breaker = at or self.here
         for _ in range(count):
-            one = run(**said)
+            one = run(**fields)
             one.started_ms, one.outcome, one.counts = NOW_MS, outcome, counts
-            guard.note(one)
+            breaker.note(one)
         self.clock.advance(SYNC_SEC)
-        await guard.sync()
+        await breaker.sync()
 
     async def wait_of(self, one: Run, at: RetryBreaker | None = None) -> float:
         return (await (at or self.here).delay([one])).get(one, 0.0)
 
 
-def run(attempt: int = 2, **said: object) -> Run:
-    return Run(dispatch(attempt=attempt, **said), Token(1, NOW_MS), None)
+def run(attempt: int = 2, **fields: object) -> Run:
+    return Run(dispatch(attempt=attempt, **fields), Token(1, NOW_MS), None)
 
 
 async def test_retries_of_a_handler_that_fails_wait_and_first_attempts_do_not() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_RUNS)
-    assert OPEN_SEC <= await story.wait_of(run()) <= OPEN_SEC + SPREAD_SEC
-    assert await story.wait_of(run(attempt=1)) == 0
-    assert await story.wait_of(run(handler="another")) == 0
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_RUNS)
+    assert OPEN_SEC <= await workers.wait_of(run()) <= OPEN_SEC + SPREAD_SEC
+    assert await workers.wait_of(run(attempt=1)) == 0
+    assert await workers.wait_of(run(handler="another")) == 0
 
 
 async def test_all_calls_to_an_endpoint_wait() -> None:
-    story = Story()
-    await story.ended(Outcome.TIMED_OUT, MIN_CALLS, endpoint=THERE)
-    assert await story.wait_of(run(attempt=1, endpoint=THERE)) >= OPEN_SEC
-    assert await story.wait_of(run(attempt=1, endpoint=THERE, tenant="another")) == 0
-    assert await story.wait_of(run(attempt=1, endpoint="https://b.example:443")) == 0
-    assert await story.wait_of(run()) == 0
+    workers = TwoWorkers()
+    await workers.ended(Outcome.TIMED_OUT, MIN_CALLS, endpoint=THERE)
+    assert await workers.wait_of(run(attempt=1, endpoint=THERE)) >= OPEN_SEC
+    assert await workers.wait_of(run(attempt=1, endpoint=THERE, tenant="another")) == 0
+    assert await workers.wait_of(run(attempt=1, endpoint="https://b.example:443")) == 0
+    assert await workers.wait_of(run()) == 0
 
 
-async def test_another_worker_learns_of_it_when_it_tells_something_itself() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_RUNS)
-    assert await story.wait_of(run(), story.there) == 0
-    await story.ended(Outcome.FAILED, at=story.there)
-    assert await story.wait_of(run(), story.there) > 0
+async def test_another_worker_learns_of_an_open_breaker_when_it_syncs() -> None:
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_RUNS)
+    assert await workers.wait_of(run(), workers.there) == 0
+    await workers.ended(Outcome.FAILED, at=workers.there)
+    assert await workers.wait_of(run(), workers.there) > 0
 
 
-async def test_what_says_nothing_about_the_receiver_does_not_count() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_CALLS, counts=False, endpoint=THERE)
-    await story.ended(Outcome.CANCELLED, MIN_CALLS, endpoint=THERE)
-    await story.ended(Outcome.SNOOZED, MIN_CALLS, endpoint=THERE)
-    assert await story.wait_of(run(endpoint=THERE)) == 0
+async def test_outcomes_that_are_not_the_receivers_do_not_count() -> None:
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_CALLS, counts=False, endpoint=THERE)
+    await workers.ended(Outcome.CANCELLED, MIN_CALLS, endpoint=THERE)
+    await workers.ended(Outcome.SNOOZED, MIN_CALLS, endpoint=THERE)
+    assert await workers.wait_of(run(endpoint=THERE)) == 0
 
 
-async def test_a_probe_that_succeeds_lets_everybody_go() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
-    story.clock.advance(OPEN_SEC)
+async def test_successful_probe_closes_the_breaker() -> None:
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    workers.clock.advance(OPEN_SEC)
     probe, other = run(endpoint=THERE), run(endpoint=THERE)
-    assert list(await story.here.delay([probe, other])) == [other]
-    assert await story.wait_of(other) <= PROBE_SEC + SPREAD_SEC
+    assert list(await workers.here.delay([probe, other])) == [other]
+    assert await workers.wait_of(other) <= PROBE_SEC + SPREAD_SEC
     probe.started_ms, probe.outcome = NOW_MS, Outcome.SUCCEEDED
-    story.here.note(probe)
-    await story.here.sync()
-    assert await story.wait_of(other) == 0
-    assert story.here.open == 0
+    workers.here.note(probe)
+    await workers.here.sync()
+    assert await workers.wait_of(other) == 0
+    assert workers.here.open == 0
 
 
-async def test_a_probe_that_fails_makes_everybody_wait_again() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
-    story.clock.advance(OPEN_SEC)
+async def test_failed_probe_opens_the_breaker_again() -> None:
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    workers.clock.advance(OPEN_SEC)
     probe = run(endpoint=THERE)
-    assert await story.wait_of(probe) == 0
+    assert await workers.wait_of(probe) == 0
     probe.started_ms, probe.outcome = NOW_MS, Outcome.FAILED
-    story.here.note(probe)
-    await story.here.sync()
-    assert await story.wait_of(run(endpoint=THERE)) >= OPEN_SEC
+    workers.here.note(probe)
+    await workers.here.sync()
+    assert await workers.wait_of(run(endpoint=THERE)) >= OPEN_SEC
 
 
-async def test_of_several_workers_one_probes() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
-    await story.ended(Outcome.FAILED, at=story.there, endpoint=THERE)
-    story.clock.advance(OPEN_SEC)
-    assert await story.wait_of(run(endpoint=THERE)) == 0
-    assert await story.wait_of(run(endpoint=THERE), story.there) > 0
+async def test_only_one_of_several_workers_probes() -> None:
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    await workers.ended(Outcome.FAILED, at=workers.there, endpoint=THERE)
+    workers.clock.advance(OPEN_SEC)
+    assert await workers.wait_of(run(endpoint=THERE)) == 0
+    assert await workers.wait_of(run(endpoint=THERE), workers.there) > 0
 
 
-async def test_what_a_worker_learns_too_late_that_all_is_well() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
-    await story.ended(Outcome.FAILED, at=story.there, endpoint=THERE)
-    story.clock.advance(OPEN_SEC)
+async def test_breaker_closes_for_a_worker_that_did_not_probe() -> None:
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_CALLS, endpoint=THERE)
+    await workers.ended(Outcome.FAILED, at=workers.there, endpoint=THERE)
+    workers.clock.advance(OPEN_SEC)
     probe = run(endpoint=THERE)
-    await story.wait_of(probe)
+    await workers.wait_of(probe)
     probe.started_ms, probe.outcome = NOW_MS, Outcome.SUCCEEDED
-    story.here.note(probe)
-    await story.here.sync()
-    assert await story.wait_of(run(endpoint=THERE), story.there) == 0
+    workers.here.note(probe)
+    await workers.here.sync()
+    assert await workers.wait_of(run(endpoint=THERE), workers.there) == 0
 
 
 async def test_after_a_pause_the_retries_of_a_handler_go_on_and_are_counted_anew() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_RUNS)
-    story.clock.advance(OPEN_SEC)
-    assert await story.here.delay([run(), run()]) == {}
-    await story.ended(Outcome.FAILED, MIN_RUNS - 1)
-    assert await story.wait_of(run()) == 0
-    await story.ended(Outcome.FAILED)
-    assert await story.wait_of(run()) >= OPEN_SEC
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_RUNS)
+    workers.clock.advance(OPEN_SEC)
+    assert await workers.here.delay([run(), run()]) == {}
+    await workers.ended(Outcome.FAILED, MIN_RUNS - 1)
+    assert await workers.wait_of(run()) == 0
+    await workers.ended(Outcome.FAILED)
+    assert await workers.wait_of(run()) >= OPEN_SEC
 
 
-def test_whoever_waits_says_for_whom() -> None:
+def test_delayed_run_names_the_endpoint_or_handler_it_waits_for() -> None:
     of_endpoint = failure_of_delayed(dispatch(endpoint=THERE), 31.4)
     assert of_endpoint.type == "BreakerOpen"
     assert of_endpoint.message == (
@@ -140,11 +140,11 @@ def test_whoever_waits_says_for_whom() -> None:
     assert "runs of handler load in pool etl" in failure_of_delayed(dispatch(), 1).message
 
 
-async def test_failures_of_one_tenant_do_not_hold_up_retries_of_another() -> None:
-    story = Story()
-    await story.ended(Outcome.FAILED, MIN_RUNS, tenant="broken")
-    assert await story.wait_of(run(tenant="broken")) >= OPEN_SEC
-    assert await story.wait_of(run(tenant="sound")) == 0
+async def test_failures_of_one_tenant_do_not_delay_retries_of_another() -> None:
+    workers = TwoWorkers()
+    await workers.ended(Outcome.FAILED, MIN_RUNS, tenant="broken")
+    assert await workers.wait_of(run(tenant="broken")) >= OPEN_SEC
+    assert await workers.wait_of(run(tenant="sound")) == 0
 
 
 def test_no_two_tenants_have_the_same_breaker() -> None:

@@ -21,24 +21,24 @@ class Slots:
         made = []
         for _ in range(count):
             self._count += 1
-            said = {"pool": POOL, "tenant": tenant, "endpoint": endpoint}
-            made.append(Run(dispatch(f"e{self._count}", **said), Token(1, NOW_MS), None))
+            fields = {"pool": POOL, "tenant": tenant, "endpoint": endpoint}
+            made.append(Run(dispatch(f"e{self._count}", **fields), Token(1, NOW_MS), None))
         return made
 
     def start(self, runs: list[Run]) -> list[Run]:
-        """Start what may start."""
+        """Start the runs that may start."""
         starting = self.shares.sort(POOL, runs).starting
         self.shares.started(starting)
         return starting
 
 
-def test_each_tenant_takes_half_of_what_others_leave() -> None:
+def test_each_tenant_takes_half_of_the_slots_that_others_leave() -> None:
     slots = Slots()
     taken = [len(slots.start(slots.runs(20, tenant))) for tenant in ("a", "b", "c", "d", "e")]
     assert taken == [10, 5, 2, 1, 1]
 
 
-def test_endpoint_takes_half_of_what_its_tenants_other_calls_leave() -> None:
+def test_endpoint_takes_half_of_the_slots_that_other_calls_of_its_tenant_leave() -> None:
     slots = Slots()
     endpoints = ("https://a.example:443", "https://b.example:443", "https://c.example:443")
     assert [len(slots.start(slots.runs(20, endpoint=each))) for each in endpoints] == [5, 2, 1]
@@ -52,7 +52,7 @@ def test_single_slot_is_for_all() -> None:
     assert len(slots.start(slots.runs(1, "other"))) == 1
 
 
-def test_share_that_quick_calls_hold_is_waited_for_in_the_worker() -> None:
+def test_share_used_by_quick_calls_is_waited_for_in_the_worker() -> None:
     slots = Slots()
     slots.start(slots.runs(10))
     more = slots.runs(2)
@@ -60,7 +60,7 @@ def test_share_that_quick_calls_hold_is_waited_for_in_the_worker() -> None:
     assert (found.starting, found.waiting, found.deferred) == ([], more, {})
 
 
-def test_share_that_slow_calls_hold_is_waited_for_on_the_timeline() -> None:
+def test_share_used_by_slow_calls_is_waited_for_on_the_timeline() -> None:
     slots = Slots()
     slots.start(slots.runs(10))
     slots.clock.advance(SLOW_SEC)

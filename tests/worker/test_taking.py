@@ -37,7 +37,7 @@ async def test_taken_dispatches_are_claimed_and_ready() -> None:
     assert it.rounds.start_wake.is_set()
 
 
-async def test_no_more_is_taken_than_there_is_room_for() -> None:
+async def test_take_returns_no_more_than_the_room() -> None:
     it = await parts()
     await publish(it, 6)
     assert await it.taker.take_once(0) == 4

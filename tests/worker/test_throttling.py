@@ -19,7 +19,7 @@ TIMEOUT_SEC = 30.0
 
 
 class Shared(MemoryThrottles):
-    """What all workers share; it may be away."""
+    """The counters that all workers share; they may be unavailable."""
 
     away = False
     asked = 0
@@ -36,7 +36,7 @@ class Shared(MemoryThrottles):
         await super().end(ends)
 
 
-class Story:
+class TwoWorkers:
     """Two workers."""
 
     def __init__(self) -> None:
@@ -53,71 +53,71 @@ def run(execution: str, limits: EndpointLimits | None = ONE_AT_ONCE) -> Run:
     return Run(dispatch(execution, endpoint=THERE, limits=limits), Token(1, NOW_MS), None)
 
 
-async def test_whoever_has_no_limits_is_not_asked_for() -> None:
-    story = Story()
-    assert await story.here.delay([run("a", None), run("b", None)]) == {}
-    assert story.shared.asked == 0
+async def test_endpoint_without_limits_is_not_checked() -> None:
+    workers = TwoWorkers()
+    assert await workers.here.delay([run("a", None), run("b", None)]) == {}
+    assert workers.shared.asked == 0
 
 
-async def test_whoever_is_over_the_limit_waits_and_says_for_what() -> None:
-    story, first, second = Story(), run("a"), run("b")
-    held = await story.here.delay([first, second])
+async def test_call_over_the_limit_waits_and_names_the_limit() -> None:
+    workers, first, second = TwoWorkers(), run("a"), run("b")
+    held = await workers.here.delay([first, second])
     assert list(held) == [second]
     assert (second.outcome, second.snooze_ms, second.failure) == (Outcome.SNOOZED, 250, held[second])
     assert held[second].type == "EndpointBusy"
     assert held[second].message == f"calls to {THERE} are limited to 1 at once: this one waits for 0.2 s"
 
 
-def test_a_rate_is_said_as_such() -> None:
-    said = failure_of_throttled(dispatch(endpoint=THERE, limits=ONE_A_SECOND), 1234)
-    assert said.type == "EndpointRate"
-    assert said.message == f"calls to {THERE} are limited to 1 a second: this one waits for 1.2 s"
+def test_exceeded_rate_is_named_as_the_reason() -> None:
+    reason = failure_of_throttled(dispatch(endpoint=THERE, limits=ONE_A_SECOND), 1234)
+    assert reason.type == "EndpointRate"
+    assert reason.message == f"calls to {THERE} are limited to 1 a second: this one waits for 1.2 s"
 
 
-async def test_workers_share_what_they_know() -> None:
-    story, first, second = Story(), run("a"), run("b")
-    await story.here.delay([first])
-    assert await story.there.delay([second])
-    await story.ended(first)
-    assert await story.there.delay([second]) == {}
+async def test_workers_share_their_counts() -> None:
+    workers, first, second = TwoWorkers(), run("a"), run("b")
+    await workers.here.delay([first])
+    assert await workers.there.delay([second])
+    await workers.ended(first)
+    assert await workers.there.delay([second]) == {}
 
 
-async def test_who_was_let_in_and_could_not_start_does_not_pay_again() -> None:
-    story, one = Story(), run("a", ONE_A_SECOND)
-    await story.here.delay([one])
-    assert await story.here.delay([one]) == {}
-    assert story.shared.asked == 1
+async def test_admitted_call_that_could_not_start_does_not_pay_again() -> None:
+    workers, one = TwoWorkers(), run("a", ONE_A_SECOND)
+    await workers.here.delay([one])
+    assert await workers.here.delay([one]) == {}
+    assert workers.shared.asked == 1
 
 
-async def test_when_the_shared_memory_is_away_nothing_with_limits_may_start() -> None:
-    story = Story()
-    story.shared.away = True
+async def test_calls_with_limits_do_not_start_while_the_shared_store_is_away() -> None:
+    workers = TwoWorkers()
+    workers.shared.away = True
     with pytest.raises(SignalsUnavailable):
-        await story.here.delay([run("a")])
+        await workers.here.delay([run("a")])
 
 
-async def test_a_place_that_could_not_be_given_back_is_given_back_later() -> None:
-    story, first = Story(), run("a")
-    await story.here.delay([first])
-    story.shared.away = True
-    await story.ended(first)
-    story.shared.away = False
-    await story.here.release()
-    assert await story.there.delay([run("b")]) == {}
+async def test_slot_that_could_not_be_released_is_released_later() -> None:
+    workers, first = TwoWorkers(), run("a")
+    await workers.here.delay([first])
+    workers.shared.away = True
+    await workers.ended(first)
+    workers.shared.away = False
+    await workers.here.release()
+    assert await workers.there.delay([run("b")]) == {}
 
 
-async def test_the_place_of_a_worker_that_died_is_free_when_its_call_must_be_over() -> None:
-    story = Story()
-    await story.here.delay([run("a")])
-    story.clock.advance(TIMEOUT_SEC + LEASE_SLACK_SEC)
-    assert await story.there.delay([run("b")]) == {}
+async def test_slot_of_a_dead_worker_is_freed_when_its_call_must_be_over() -> None:
+    workers = TwoWorkers()
+    await workers.here.delay([run("a")])
+    workers.clock.advance(TIMEOUT_SEC + LEASE_SLACK_SEC)
+    assert await workers.there.delay([run("b")]) == {}
 
 
-async def test_another_delivery_of_a_call_that_could_not_start_takes_over_its_place() -> None:
-    story, parked, again = Story(), run("a"), run("a")
-    await story.here.delay([parked])
-    assert await story.here.delay([again]) == {}
-    await story.ended(parked)
-    assert await story.there.delay([run("b")])
-    await story.ended(again)
-    assert await story.there.delay([run("b")]) == {}
+async def test_second_delivery_of_a_call_that_could_not_start_takes_over_its_slot() -> None:
+    workers, parked, again = TwoWorkers(), run("a"), run("a")
+    await workers.here.delay([parked])
+    assert await workers.here.delay([again]) == {}
+    await workers.ended(parked)
+    assert await workers.there.delay([run("b")])
+    await workers.ended(again)
+    assert await workers.there.delay([run("b")]) == {}

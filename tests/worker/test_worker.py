@@ -1,4 +1,4 @@
-"""What a worker does about progress that is too large, a log that refuses it, a stall, and a stop."""
+"""A worker with oversized progress, a log that refuses it, a stall, and a stop."""
 
 import asyncio
 import threading
@@ -31,14 +31,14 @@ async def until_cancelled(ctx: Context) -> None:
     await asyncio.sleep(3_600)
 
 
-async def test_progress_that_is_too_large_is_refused_where_it_is_said() -> None:
+async def test_progress_that_is_too_large_is_refused_in_the_handler() -> None:
     async with rig([handler(talk, Mode.ASYNC)], progress_limit=50) as here:
         ended = await here.ended(await here.publish("talk"))
     assert ended.outcome == Outcome.FAILED
     assert ended.failure is not None
     assert ended.failure.type == "PayloadTooLarge"
     assert "102 bytes, more than 50" in ended.failure.message
-    assert ended.progress is not None  # what was said before
+    assert ended.progress is not None  # the progress before
 
 
 async def test_progress_that_is_too_large_is_refused_in_a_process() -> None:
@@ -49,7 +49,7 @@ async def test_progress_that_is_too_large_is_refused_in_a_process() -> None:
 
 
 async def test_a_log_that_answers_and_takes_nothing_is_a_reason_to_start_anew() -> None:
-    """A log that is away is none: what runs would be lost for nothing."""
+    """An unavailable log is no reason: running executions would be lost for nothing."""
     clock = ManualClock()
     bus = NarrowBus(clock)
     async with rig([handler(quick, Mode.ASYNC)], bus=bus) as here:
@@ -69,15 +69,16 @@ async def test_a_log_that_answers_and_takes_nothing_is_a_reason_to_start_anew() 
 
 
 async def test_a_stalled_worker_goes_on_under_a_new_identity_at_once() -> None:
-    """It neither waits for its runs nor starts anything under its old identity; what ignores its end is abandoned."""
+    """The worker neither waits for its runs nor starts any under its old identity; runs that ignore their end are
+    abandoned."""
     release = threading.Event()
 
-    def deaf(ctx: Context) -> None:
+    def stubborn(ctx: Context) -> None:
         release.wait()
 
-    handlers = [handler(deaf, Mode.THREAD), handler(until_cancelled, Mode.ASYNC), handler(quick, Mode.ASYNC)]
+    handlers = [handler(stubborn, Mode.THREAD), handler(until_cancelled, Mode.ASYNC), handler(quick, Mode.ASYNC)]
     async with rig(handlers, release=release, frozen_after_sec=20.0, cancel_grace_sec=5.0) as here:
-        stuck, heeds = await here.publish("deaf"), await here.publish("until_cancelled")
+        stuck, heeds = await here.publish("stubborn"), await here.publish("until_cancelled")
         await here.until(lambda: here.worker._active.busy("p") == 2)
         former = here.worker.id
         assert isinstance(here.clock, ManualClock)
@@ -116,7 +117,7 @@ async def test_a_stalled_worker_starts_nothing_before_it_has_a_new_identity() ->
 
 
 class SlowSignals(MemorySignals):
-    """Answers pre-start checks when it is told to."""
+    """Answers pre-start checks when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +193,7 @@ async def test_a_dispatch_that_may_have_run_starts_when_its_start_is_recorded() 
         (start,) = [each for each in entries if isinstance(each, Report) and each.execution_id == again.execution_id]
         assert start.outcome == Outcome.STARTED
         assert not announcing.done()
-        # Reading on says that all of it is recorded.
+        # Reading on confirms that all of it is recorded.
         await here.bus.read(0, len(entries), 100, 0)
         await announcing
         assert not here.worker.is_announcing
@@ -202,7 +203,7 @@ async def test_a_dispatch_that_may_have_run_starts_when_its_start_is_recorded() 
         assert (end.execution_id, end.outcome) == (again.execution_id, Outcome.SUCCEEDED)
 
 
-async def test_a_stop_hands_back_what_waits_for_its_announcement() -> None:
+async def test_stop_hands_back_runs_that_wait_for_their_announcement() -> None:
     async with rig([handler(quick, Mode.ASYNC)], real_time=True) as here:
         again = await here.publish("quick", number=2)
         await here.worker.take_once(0)
@@ -212,7 +213,7 @@ async def test_a_stop_hands_back_what_waits_for_its_announcement() -> None:
         await here.worker.close()
         (ended,) = await here.reports(again)
         assert ended.outcome == Outcome.INTERRUPTED
-        assert ended.started_ms > 0  # its start may be on the log, and is a run for whoever counts
+        assert ended.started_ms > 0  # its start may be on the log, and counts as a run
         announcing.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Servers of one file of tests, and leases that are closed when their test ends."""
+"""Servers of one file of tests, and leases that are closed at the end of their test."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -14,19 +14,19 @@ from tests.support.drivers import ETCD_URLS
 
 NewLeases = Callable[..., EtcdLeases]
 PATIENT = EtcdOptions(timeout_sec=10.0)
-"""A busy machine fails no test that is not about time."""
+"""So long that a busy machine fails no test that is not about time."""
 
 
 @pytest.fixture(scope="module")
 def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """One node, to be broken."""
+    """One node that a test may harm."""
     with Etcd(tmp_path_factory.mktemp("etcd"), free_ports(2), nodes=1) as etcd:
         yield etcd
 
 
 @pytest.fixture
 async def new_leases() -> AsyncIterator[NewLeases]:
-    """Of the etcd that all tests share, where no other is named; each test has a prefix of its own."""
+    """Open leases, by default of the etcd that all tests share. Each test has a prefix of its own."""
     prefix = f"test-{uuid4().hex}"
     async with AsyncExitStack() as opened:
 

@@ -49,7 +49,7 @@ async def test_a_lease_survives_the_death_of_the_leader(cluster: Etcd, new_lease
     await asyncio.to_thread(cluster.start, leader)
 
 
-async def test_a_frozen_node_holds_nobody_up(cluster: Etcd, new_leases: NewLeases) -> None:
+async def test_frozen_node_delays_no_member(cluster: Etcd, new_leases: NewLeases) -> None:
     follower = (await leader_of(cluster) + 1) % 3
     leases = new_leases(from_node(cluster, follower))
     await leases.join(ME, 1.0)
@@ -81,7 +81,7 @@ async def test_without_a_majority_the_call_ends_in_time(cluster: Etcd, new_lease
 
 
 async def renewed(leases: EtcdLeases) -> bool:
-    """A lease that has lapsed would fail the test for good."""
+    """Renew a lease. A lapsed lease would fail the test for good."""
     try:
         kept = await leases.renew()
     except LeasesUnavailable:

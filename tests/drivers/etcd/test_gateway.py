@@ -29,7 +29,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture(scope="module")
 def locked_etcd(tmp_path_factory: pytest.TempPathFactory, certificate: Certificate) -> Iterator[Etcd]:
-    """Speaks TLS only, and demands a password."""
+    """An etcd with TLS and a password."""
     folder = tmp_path_factory.mktemp("etcd-locked")
     with Etcd(folder, free_ports(2), nodes=1, password=PASSWORD, certificate=certificate) as etcd:
         yield etcd
@@ -70,7 +70,7 @@ async def test_a_token_that_the_server_forgot_is_renewed(
         ({}, "user name is empty"),
     ],
 )
-async def test_who_does_not_know_the_password_stays_outside(
+async def test_client_without_the_password_is_refused(
     locked_etcd: Etcd, certificate: Certificate, new_leases: NewLeases, options: dict[str, str], complaint: str
 ) -> None:
     leases = new_leases([locked_etcd.url], options=EtcdOptions(ca_file=certificate.authority, **options))
@@ -97,7 +97,7 @@ async def test_a_certificate_of_ours_opens_the_door_that_asks_for_one(
             await new_leases([etcd.url], options=EtcdOptions(certificate.authority)).members()
 
 
-async def test_a_password_that_nobody_asked_for_does_no_harm(new_leases: NewLeases) -> None:
+async def test_password_that_the_server_does_not_need_does_no_harm(new_leases: NewLeases) -> None:
     leases = new_leases(options=EtcdOptions(user="root", password="unasked"))
     await leases.join(ME, 1.0)
     assert await leases.renew()
@@ -115,7 +115,7 @@ async def test_news_that_etcd_no_longer_knows_are_news(own_etcd: Etcd) -> None:
             await gateway.wait_for_change(b"a", b"b", 1)
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
+async def test_refusal_is_raised_with_its_reason() -> None:
     async with opened(*ETCD_URLS) as gateway:
         with pytest.raises(EtcdRefused, match="requested lease not found") as refused:
             await gateway.call("lease/revoke", {"ID": "404"}, dict)
@@ -160,7 +160,7 @@ async def test_a_watch_that_etcd_ends_is_no_news(line: str) -> None:
             await gateway.wait_for_change(b"a", b"b", 1)
 
 
-async def test_where_nobody_listens_all_endpoints_are_tried() -> None:
+async def test_all_endpoints_are_tried_if_no_server_listens() -> None:
     first, second = (f"http://{HOST}:{free_port()}" for _ in range(2))
     async with opened(first, second) as gateway:
         with pytest.raises(LeasesUnavailable, match=f"{first}: .*; {second}: "):

@@ -23,7 +23,7 @@ LONG_SEC = 30.0
 
 @pytest.fixture
 async def cutter() -> AsyncIterator[Cutter]:
-    """Between us and the etcd that all tests share."""
+    """A cutter in front of the etcd that all tests share."""
     upstream = urlsplit(ETCD_URLS[0])
     async with Cutter(str(upstream.hostname), int(upstream.port or 0)) as cutter:
         yield cutter
@@ -45,7 +45,7 @@ async def test_groups_are_apart(new_leases: NewLeases) -> None:
 
 
 @pytest.mark.slow
-async def test_a_lease_that_nobody_renews_lapses_and_can_be_joined_again(new_leases: NewLeases) -> None:
+async def test_lease_without_renewal_lapses_and_can_be_joined_again(new_leases: NewLeases) -> None:
     mine, onlookers = new_leases(ttl_sec=1), new_leases()
     await mine.join(ME, 1.0)
     assert await onlookers.members() == {ME: 1.0}
@@ -72,7 +72,7 @@ async def test_a_leave_wakes_others_at_once(new_leases: NewLeases) -> None:
     await mine.leave()
 
 
-async def test_a_cut_wire_is_told_in_time_and_the_lease_goes_on(
+async def test_cut_connection_is_noticed_in_time_and_the_lease_goes_on(
     cutter: Cutter, behind_cutter: EtcdLeases, new_leases: NewLeases
 ) -> None:
     await behind_cutter.join(ME, 1.0)
@@ -86,7 +86,7 @@ async def test_a_cut_wire_is_told_in_time_and_the_lease_goes_on(
     await behind_cutter.leave()
 
 
-async def test_whoever_is_refused_is_told_at_once(cutter: Cutter, behind_cutter: EtcdLeases) -> None:
+async def test_refused_connection_raises_at_once(cutter: Cutter, behind_cutter: EtcdLeases) -> None:
     await behind_cutter.join(ME, 1.0)
     await cutter.refuse()
     for call in (behind_cutter.renew, behind_cutter.members, behind_cutter.leave):
@@ -114,7 +114,7 @@ async def test_a_wait_for_news_outlives_a_cut_and_misses_nothing(
 
 
 @pytest.mark.slow
-async def test_a_watch_that_went_deaf_hides_nothing_for_long(cutter: Cutter, new_leases: NewLeases) -> None:
+async def test_watch_that_receives_nothing_any_more_is_replaced(cutter: Cutter, new_leases: NewLeases) -> None:
     mine, onlookers = new_leases(), new_leases([f"http://{HOST}:{cutter.port}", *ETCD_URLS])
     await mine.join(ME, 1.0)
     await onlookers.members()
@@ -180,7 +180,7 @@ async def test_a_new_weight_under_a_deleted_key_is_refused(new_leases: NewLeases
     await leases.leave()
 
 
-async def test_what_no_member_wrote_is_no_member(new_leases: NewLeases) -> None:
+async def test_foreign_key_is_no_member(new_leases: NewLeases) -> None:
     prefix = f"test-{uuid4().hex}"
     leases = new_leases(prefix=prefix)
     await leases.join(ME, 1.0)
@@ -219,5 +219,5 @@ async def test_an_etcd_that_was_restarted_still_knows_the_lease(own_etcd: Etcd, 
 
 
 def post(path: str, **texts: str) -> None:
-    """To the etcd that all tests share, by hand."""
+    """Send a request to the etcd that all tests share."""
     fetch(f"{ETCD_URLS[0]}/v3/{path}", {name: b64encode(text.encode()).decode() for name, text in texts.items()})

@@ -1,4 +1,4 @@
-"""What the broker knows, and what somebody who can write to it may do."""
+"""The state of the broker, and writes of a client that is not part of the cluster."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ WITHIN_SEC = 60.0
 
 @lru_cache(maxsize=1)
 def admin(options: KafkaOptions) -> AdminClient:
-    """It must live at least until it has answered."""
+    """Return an admin client. It must live at least until it has answered."""
     return AdminClient(options.client())
 
 
@@ -26,7 +26,7 @@ def ask(futures: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def ends(options: KafkaOptions, *topics: str) -> dict[PartitionKey, int]:
-    """Of all partitions of some topics: the offset of what comes next."""
+    """The end offset of each partition of some topics."""
     with Consumer(options.reader()) as consumer:
         found = consumer.list_topics(timeout=WITHIN_SEC).topics
         asked = [TopicPartition(topic, each, OFFSET_END) for topic in topics for each in found[topic].partitions]
@@ -35,7 +35,7 @@ def ends(options: KafkaOptions, *topics: str) -> dict[PartitionKey, int]:
 
 
 def _led(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
-    """A partition that was just made may not have its leader everywhere yet."""
+    """Wait for a leader: a new partition may not have one everywhere yet."""
     until = time.monotonic() + WITHIN_SEC
     while True:
         try:
@@ -47,7 +47,7 @@ def _led(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
 
 
 def committed(options: KafkaOptions, pool: str) -> dict[PartitionKey, int]:
-    """Of the partitions in which something is committed."""
+    """The committed offsets of the partitions that have one."""
     names = Names(options.prefix)
     with Consumer(options.member(names.group_of(pool))) as consumer:
         found = consumer.list_topics(timeout=WITHIN_SEC).topics
@@ -57,7 +57,7 @@ def committed(options: KafkaOptions, pool: str) -> dict[PartitionKey, int]:
 
 
 def messages(options: KafkaOptions, *topics: str) -> list[Message]:
-    """All that is in some topics, by partition and offset."""
+    """All messages of some topics, by partition and offset."""
     here = ends(options, *topics)
     found: list[Message] = []
     with Consumer(options.reader() | {"auto.offset.reset": "earliest"}) as consumer:
@@ -71,7 +71,7 @@ def messages(options: KafkaOptions, *topics: str) -> list[Message]:
 
 
 def write(options: KafkaOptions, topic: str, value: bytes, partition: int = 0, headers: Any = None) -> None:
-    """As somebody who has the right to, and none of our keys."""
+    """Write as a client that has the permission, and none of our keys."""
     producer = Producer(options.client())
     producer.produce(topic, value, partition=partition, headers=headers)
     assert producer.flush(WITHIN_SEC) == 0

@@ -26,7 +26,7 @@ def keyring() -> Keyring:
 
 @pytest.fixture
 async def new_bus(options: KafkaOptions, keyring: Keyring) -> AsyncIterator[NewBus]:
-    """Each call makes the bus of one more process."""
+    """Open a bus. Each call makes the bus of one more process."""
     made: list[KafkaBus] = []
 
     def one_more(
@@ -47,7 +47,7 @@ async def bus(new_bus: NewBus) -> KafkaBus:
 
 @pytest.fixture
 async def hasty_options(broker: Kafka) -> AsyncIterator[KafkaOptions]:
-    """Of the broker to be broken; nobody waits long for anything."""
+    """Options for a broker that is harmed, with short timeouts."""
     assert broker.certificate is not None
     async with options_for_a_test(
         servers=broker.url,
@@ -64,7 +64,7 @@ async def hasty_options(broker: Kafka) -> AsyncIterator[KafkaOptions]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """A broker to be broken. It demands TLS and a password."""
+    """A broker that a test may harm, with TLS and a password."""
     folder = tmp_path_factory.mktemp("kafka")
     certificate = Authority(folder / "authority").issue("broker")
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"

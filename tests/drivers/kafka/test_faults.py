@@ -53,7 +53,7 @@ async def take_all(bus: KafkaBus, wanted: Sequence[Dispatch]) -> list[Dispatch]:
 
 @asynccontextmanager
 async def at_work(new_bus: NewBus, options: KafkaOptions) -> AsyncIterator[tuple[KafkaBus, int]]:
-    """A bus on which everything has been done once, and the partition of the log."""
+    """A bus on which every operation has been done once, and the partition of the log."""
     bus = new_bus(options)
     await bus.start()
     partition = await bus.join(ANN, {POOL: 10})
@@ -114,7 +114,7 @@ async def test_a_frozen_broker_is_noticed_by_all_and_found_again_by_all(
         assert await has_credit(bus)
 
 
-async def test_what_was_acknowledged_outlives_the_death_of_the_broker(
+async def test_acknowledged_messages_survive_the_death_of_the_broker(
     broker: Kafka, new_bus: NewBus, hasty_options: KafkaOptions
 ) -> None:
     async with at_work(new_bus, hasty_options) as (bus, partition):
@@ -136,7 +136,7 @@ async def test_what_was_acknowledged_outlives_the_death_of_the_broker(
 async def test_a_bus_whose_broker_is_frozen_can_be_closed(
     broker: Kafka, new_bus: NewBus, hasty_options: KafkaOptions
 ) -> None:
-    """A client with a commit under way stays behind until the broker wakes; nobody has to wait for it."""
+    """A client with a commit in flight stays behind until the broker wakes; no caller waits for it."""
     before = set(threading.enumerate())
     async with at_work(new_bus, hasty_options) as (bus, _):
         broker.pause()
@@ -151,7 +151,7 @@ async def test_a_bus_whose_broker_is_frozen_can_be_closed(
         await eventually(lambda: set(threading.enumerate()) <= before, WITHIN_SEC)
 
 
-async def test_without_a_broker_everything_says_so_in_time(keyring: Keyring, new_bus: NewBus) -> None:
+async def test_every_call_without_a_broker_raises_in_time(keyring: Keyring, new_bus: NewBus) -> None:
     nowhere = KafkaOptions(f"127.0.0.1:{free_port()}", answer_within_sec=0.5, send_within_sec=1.0)
     bus = new_bus(nowhere)
     async with asyncio.timeout(WITHIN_SEC):
@@ -172,8 +172,8 @@ async def test_without_a_broker_everything_says_so_in_time(keyring: Keyring, new
 
 @asynccontextmanager
 async def victim(options: KafkaOptions) -> AsyncIterator[asyncio.subprocess.Process]:
-    told = msgspec.json.encode({"options": asdict(options), "keys": f"k1:{b64encode(KEY).decode()}"}).decode()
-    words = ["-m", "tests.drivers.kafka.victim", told]
+    arguments = msgspec.json.encode({"options": asdict(options), "keys": f"k1:{b64encode(KEY).decode()}"}).decode()
+    words = ["-m", "tests.drivers.kafka.victim", arguments]
     process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(WITHIN_SEC):
@@ -191,7 +191,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 
 async def works(process: asyncio.subprocess.Process, bus: KafkaBus) -> None:
-    """It gets its share of what is published."""
+    """Check that a worker gets its share of the published dispatches."""
     hearing = asyncio.create_task(line(process))
     async with asyncio.timeout(WITHIN_SEC):
         while not hearing.done():

@@ -29,7 +29,7 @@ async def take(bus: KafkaBus, count: int) -> list[Dispatch]:
     return taken
 
 
-async def test_a_worker_never_sees_what_none_of_our_keys_signed(new_bus: NewBus, options: KafkaOptions) -> None:
+async def test_worker_never_sees_dispatches_without_a_valid_signature(new_bus: NewBus, options: KafkaOptions) -> None:
     heard: list[str] = []
     bus = new_bus(on_refused=heard.append)
     await bus.join(ANN, {POOL: 10})
@@ -61,7 +61,7 @@ async def test_a_message_that_is_copied_elsewhere_is_not_believed_there(bus: Kaf
     assert await bus.take(ANN, {POOL: 10}, 0) == []
 
 
-async def test_what_was_signed_before_a_rotation_is_believed(new_bus: NewBus) -> None:
+async def test_dispatch_signed_before_a_rotation_is_accepted(new_bus: NewBus) -> None:
     keys = {"old": bytes(32), "new": bytes(range(32))}
     before, after = new_bus(keyring=Keyring("old", keys)), new_bus(keyring=Keyring("new", keys))
     sent = dispatch()
@@ -70,14 +70,14 @@ async def test_what_was_signed_before_a_rotation_is_believed(new_bus: NewBus) ->
     assert await take(after, 1) == [sent]
 
 
-async def test_a_recorder_never_reads_what_none_of_our_keys_signed(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_recorder_never_reads_entries_without_a_valid_signature(bus: KafkaBus, options: KafkaOptions) -> None:
     partition = await bus.join(ANN, {POOL: 1})
     log = Names(options.prefix).log
     first, last = report(dispatch()), report(dispatch())
     await bus.report(partition, [first])
     write(options, log, msgspec.msgpack.encode([report(dispatch())]), partition=partition)
     await bus.report(partition, [last])
-    # An honest message of one partition, repeated in another one.
+    # A valid message of one partition, repeated in another one.
     (original, *_) = messages(options, log)
     write(options, log, original.value() or b"", partition=1 - partition, headers=original.headers())
     found = []

@@ -1,4 +1,4 @@
-"""A worker on a real broker whose runs say more than one message holds."""
+"""A worker on a real broker whose runs report more than one message can hold."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from tests.worker.rig import PATIENCE_SEC, handler, rig
 
 RUNS = 30
-SAID = 60_000
+PROGRESS_BYTES = 60_000
 """Bytes of progress of each run: together they are larger than a message."""
 
 
@@ -23,14 +23,14 @@ async def test_neither_large_progress_nor_a_large_result_silences_a_worker(
     loop = asyncio.get_running_loop()
 
     async def talk(ctx: Context) -> None:
-        ctx.heartbeat("p" * SAID)
+        ctx.heartbeat("p" * PROGRESS_BYTES)
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(go_on.wait(), loop))
 
     async def boast(ctx: Context) -> str:
         return "r" * 2 * options.message_bytes
 
     handlers = [handler(talk, Mode.ASYNC), handler(boast, Mode.ASYNC)]
-    # As with settings that were changed one process after the other: the worker allows more than a message holds.
+    # As if processes got a changed setting one after the other: the worker allows more than a message can hold.
     limits = {"result_limit": 4 * options.message_bytes, "cancel_grace_sec": 0.0, "drain_sec": 0.0}
     async with rig(handlers, bus=bus, real_time=True, concurrency={"p": RUNS + 1}, **limits) as here:
         talking = [await here.publish("talk") for _ in range(RUNS)]
@@ -41,7 +41,7 @@ async def test_neither_large_progress_nor_a_large_result_silences_a_worker(
         async def look() -> None:
             log[:] = [each for n in range(2) for each in (await bus.read(n, 0, 10_000, 0.1)).entries]
             progress.update(
-                {name: len(said) for each in log if isinstance(each, Beat) for name, _, said in each.progress}
+                {name: len(sent) for each in log if isinstance(each, Beat) for name, _, sent in each.progress}
             )
 
         async def all_say_how_far_they_are() -> bool:

@@ -26,7 +26,7 @@ def test_every_pool_has_topics_that_lead_back_to_it(pool: str) -> None:
 
 @given(one=POOLS, other=POOLS)
 def test_no_two_pools_share_a_topic_or_a_group(one: str, other: str) -> None:
-    """Kafka does not tell "." from "_" in the names of its metrics, and refuses topics that differ in no more."""
+    """Kafka does not distinguish "." and "_" in the names of its metrics, and refuses topics that differ only in these."""
     if one != other:
         topics = [{topic.replace(".", "_") for topic in NAMES.topics_of(pool)} for pool in (one, other)]
         assert not topics[0] & topics[1]

@@ -13,7 +13,7 @@ PLACE = ("normal", 0)
 
 
 def buffer(start: int | None = 10) -> tuple[DispatchBuffer, OffsetTracker]:
-    """With one partition."""
+    """A buffer with one partition."""
     made = DispatchBuffer()
     made.add_partition(PLACE, NORMAL, start)
     return made, made.trackers[PLACE]
@@ -34,7 +34,7 @@ def test_a_pack_is_done_with_when_all_its_dispatches_are() -> None:
     assert tracker.acked_to() == 11
 
 
-def test_an_undone_pack_holds_back_those_behind_it() -> None:
+def test_unprocessed_message_holds_back_later_offsets() -> None:
     here, tracker = buffer()
     packs = [pack() for _ in range(3)]
     for offset, each in enumerate(packs, start=10):
@@ -46,7 +46,7 @@ def test_an_undone_pack_holds_back_those_behind_it() -> None:
     assert tracker.acked_to() == 13
 
 
-def test_what_is_not_handed_out_is_not_done_with() -> None:
+def test_dispatch_that_was_not_taken_is_not_processed() -> None:
     here, tracker = buffer()
     sent = pack()
     here.add(PLACE, 10, sent)
@@ -93,7 +93,7 @@ def test_a_partition_whose_start_is_unknown_is_not_committed_before_something_ca
     assert (tracker.acked_to(), tracker.position) == (700, 700)
 
 
-def test_what_the_broker_dropped_by_age_is_passed() -> None:
+def test_messages_that_the_broker_deleted_are_skipped() -> None:
     here, tracker = buffer(start=10)
     here.add(PLACE, 500, pack())
     assert tracker.position == 500
@@ -139,7 +139,7 @@ def test_a_lost_partition_is_forgotten_and_the_others_are_not() -> None:
     assert here.take(10) == []
 
 
-def test_a_partition_that_comes_back_knows_nothing_of_what_it_was() -> None:
+def test_partition_that_comes_back_starts_without_state() -> None:
     here, _ = buffer()
     sent = pack(1)
     here.add(PLACE, 10, sent)
@@ -163,7 +163,7 @@ def test_offsets_that_begin_again_are_another_partition() -> None:
     assert here.trackers[PLACE].acked_to() == 0
 
 
-def test_nothing_is_handed_out_while_partitions_change_hands() -> None:
+def test_nothing_is_delivered_during_a_rebalance() -> None:
     here, _ = buffer()
     here.add(PLACE, 10, pack(2))
     here.rebalancing = True
@@ -208,8 +208,11 @@ def test_buffer_counts_waiting_dispatches_and_bytes() -> None:
 
 
 class Offsets(RuleBasedStateMachine):
-    """Whatever happens: no partition is committed past a dispatch that was not done with, nothing comes twice by itself, and
-    what was done with is committed in the end."""
+    """Random histories of a buffer.
+
+    No partition is committed past an unprocessed dispatch, no dispatch is delivered twice without a rebalance, and all
+    processed ones are committed in the end.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -248,7 +251,7 @@ class Offsets(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def change_hands(self, number: int) -> None:
-        """And come back, from what would have been committed."""
+        """Revoke partitions, and assign them again from the committable offsets."""
         place = ("t", number)
         start = self.buffer.trackers[place].acked_to()
         assert start is not None

@@ -14,7 +14,7 @@ from tests.support.factories import POOL, dispatch
 PLAIN = KafkaOptions("127.0.0.1:1")
 
 
-def test_security_is_what_is_asked_for() -> None:
+def test_security_protocol_follows_the_options() -> None:
     assert PLAIN.client()["security.protocol"] == "PLAINTEXT"
     assert replace(PLAIN, tls=True).client()["security.protocol"] == "SSL"
     secured = replace(PLAIN, ca_file="ca.pem", username="ann", password="secret").client()
@@ -55,7 +55,7 @@ async def test_a_password_can_be_shown_without_being_sent(
     hers = replace(hasty_options, username="ann", password="hers", mechanism=mechanism)
 
     async def is_let_in() -> bool:
-        """A moment later: the broker has to hear of her first."""
+        """Wait until the broker accepts a new user."""
         try:
             return bool(await new_bus(hers).generation(0))
         except BusUnavailable:
@@ -67,7 +67,7 @@ async def test_a_password_can_be_shown_without_being_sent(
 
 
 @pytest.mark.parametrize("wrong", [{"password": "bad"}, {"username": None}, {"ca_file": None, "tls": True}], ids=str)
-async def test_a_broker_that_does_not_get_what_it_demands_is_not_available(
+async def test_broker_with_unmet_security_demands_is_unavailable(
     wrong: dict[str, object], hasty_options: KafkaOptions, new_bus: NewBus
 ) -> None:
     with pytest.raises(BusUnavailable):

@@ -11,7 +11,7 @@ def ticks(first: int, count: int) -> list[LogEntry]:
 
 
 def pages(*sizes: int, start: int = 0) -> ReadAhead:
-    """With messages of these sizes; entries are numbered from 0 on."""
+    """Pages of messages of these sizes; entries are numbered from 0."""
     made = ReadAhead()
     made.reset(start)
     first = 0
@@ -50,7 +50,7 @@ def test_messages_without_entries_are_passed() -> None:
     assert (batch.offset, batch.next_offset, len(batch.entries)) == (SCALE, 5 * SCALE, 3)
 
 
-def test_what_is_before_the_offset_that_was_asked_for_is_dropped() -> None:
+def test_entries_before_the_wanted_offset_are_dropped() -> None:
     here = pages(3, 3, 3)
     assert here.seek(1)
     assert (here.count, here.bytes) == (6, 600)
@@ -58,7 +58,7 @@ def test_what_is_before_the_offset_that_was_asked_for_is_dropped() -> None:
     assert (here.count, here.bytes, here.next) == (0, 0, 0)
 
 
-def test_what_is_not_there_is_read_from_where_there_is_something() -> None:
+def test_missing_offset_resolves_to_the_next_existing_one() -> None:
     here = ReadAhead()
     assert not here.seek(5)
     here.skip_to(9)
@@ -66,11 +66,11 @@ def test_what_is_not_there_is_read_from_where_there_is_something() -> None:
     assert wanted == 9 * SCALE
     assert here.seek(9)
     assert here.resolve(9 * SCALE + 1) == 9 * SCALE + 1
-    # Should the log ever get as far as what was asked for in vain, it is there.
+    # If the log ever gets as far as the offset that was missing, its entry is there.
     assert here.resolve(5 * SCALE + 3) == 5 * SCALE + 3
 
 
-def test_what_comes_again_is_not_read_again() -> None:
+def test_repeated_entries_are_not_read_again() -> None:
     here = pages(2, 2)
     here.add(0, ticks(0, 2), 200)
     assert here.batch_from(0, 10).entries == tuple(ticks(0, 4))
@@ -84,7 +84,7 @@ def test_in_whatever_steps_the_log_is_read_nothing_is_skipped_or_repeated(
     found: list[LogEntry] = []
     offset = 0
     while True:
-        # Somebody else goes on where the former reader was, with nothing but the offset.
+        # Another reader continues from the offset alone.
         here = pages(*sizes)
         here.seek(offset // SCALE)
         batch = here.batch_from(offset, data.draw(st.integers(1, 5)))
@@ -97,7 +97,7 @@ def test_in_whatever_steps_the_log_is_read_nothing_is_skipped_or_repeated(
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.integers(0, 20))
-def test_whoever_counts_entries_on_from_an_offset_skips_none(sizes: list[int], count: int) -> None:
+def test_offset_plus_a_count_of_entries_skips_no_entry(sizes: list[int], count: int) -> None:
     here = pages(*sizes)
     count = min(count, sum(sizes))
     left = here.batch_from(count, 100).entries

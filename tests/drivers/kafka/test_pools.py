@@ -19,8 +19,8 @@ ANN, BOB = WorkerId("w-ann"), WorkerId("w-bob")
 WITHIN_SEC = 60.0
 
 
-def some(count: int, **said: object) -> list[Dispatch]:
-    return [dispatch(**said) for _ in range(count)]
+def some(count: int, **fields: object) -> list[Dispatch]:
+    return [dispatch(**fields) for _ in range(count)]
 
 
 def ids(dispatches: Sequence[Dispatch]) -> set[str]:
@@ -39,7 +39,7 @@ def normal(options: KafkaOptions) -> str:
     return Names(options.prefix).topics_of(POOL)[1]
 
 
-# Packs
+# Messages
 
 
 async def test_many_go_in_packs_and_few_are_spread_over_the_partitions(bus: KafkaBus, options: KafkaOptions) -> None:
@@ -52,7 +52,7 @@ async def test_many_go_in_packs_and_few_are_spread_over_the_partitions(bus: Kafk
     assert [each.partition() for each in few] == [0, 0, 1, 1]
 
 
-async def test_one_that_goes_alone_shows_its_trace(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_message_with_one_dispatch_has_its_trace_header(bus: KafkaBus, options: KafkaOptions) -> None:
     alone = dispatch(trace="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     await bus.publish([alone])
     (message,) = messages(options, normal(options))
@@ -82,7 +82,7 @@ async def test_a_pool_may_have_any_name_that_a_pool_can_have(bus: KafkaBus) -> N
 # Offsets
 
 
-async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_no_offset_is_committed_past_an_unprocessed_message(bus: KafkaBus, options: KafkaOptions) -> None:
     await bus.join(ANN, {POOL: 10})
     await bus.publish(some(100))
     taken = await take(bus, ANN, 100)
@@ -112,7 +112,7 @@ async def test_no_offset_is_committed_past_what_is_not_done_with(bus: KafkaBus, 
     }
 
 
-async def test_what_is_done_with_is_committed_when_a_worker_leaves(bus: KafkaBus, options: KafkaOptions) -> None:
+async def test_processed_messages_are_committed_when_a_worker_leaves(bus: KafkaBus, options: KafkaOptions) -> None:
     await bus.join(ANN, {POOL: 10})
     await bus.publish(some(50))
     await bus.mark_processed(ANN, await take(bus, ANN, 50))
@@ -160,7 +160,7 @@ async def test_nothing_is_lost_while_workers_come_and_go(new_bus: NewBus, option
     assert all(got.values())
 
 
-async def test_a_worker_keeps_what_it_holds_of_the_partitions_it_keeps(new_bus: NewBus) -> None:
+async def test_worker_keeps_the_dispatches_of_the_partitions_it_keeps(new_bus: NewBus) -> None:
     ann, bob = new_bus(), new_bus()
     await ann.join(ANN, {POOL: 10})
     await ann.publish(some(40))
@@ -176,7 +176,7 @@ async def test_a_worker_keeps_what_it_holds_of_the_partitions_it_keeps(new_bus: 
             mine += await ann.take(ANN, {POOL: 100}, 0.05)
             others += await bob.take(BOB, {POOL: 100}, 0.05)
     assert not ids(mine) & ids(held)
-    # What moved is somebody else's: saying that it is done with changes nothing there.
+    # Moved dispatches belong to another worker: marking them as processed changes nothing there.
     await ann.mark_processed(ANN, held)
     assert ids(mine) <= ids(fresh)
 
@@ -198,7 +198,7 @@ async def test_workers_share_every_lane(new_bus: NewBus) -> None:
     await eventually(each_has_had_each_lane, WITHIN_SEC)
 
 
-# A worker without room
+# Workers without room
 
 
 async def test_a_worker_that_stays_full_gives_its_partitions_to_others(new_bus: NewBus, options: KafkaOptions) -> None:
@@ -214,7 +214,7 @@ async def test_a_worker_that_stays_full_gives_its_partitions_to_others(new_bus: 
     async with asyncio.timeout(WITHIN_SEC):
         while not ids(sent) <= ids(got):
             got += await bob.take(BOB, {POOL: 100}, 0.05)
-    # And what it was doing it may finish: nobody minds that it is done with.
+    # The worker may finish its dispatches; marking them as processed does no harm.
     await ann.mark_processed(ANN, held)
 
 
@@ -248,7 +248,7 @@ async def test_a_shelf_that_is_full_takes_no_more_until_there_is_room(bus: Kafka
     assert ids(taken) == ids(sent)
 
 
-# The end
+# Closing
 
 
 async def test_no_thread_outlives_the_bus(new_bus: NewBus) -> None:

@@ -18,7 +18,7 @@ async def back(options: KafkaOptions, keyring: Keyring, from_ms: int, to_ms: int
     return [each async for found in read_back(options, keyring, POOL, from_ms, to_ms) for each in found]
 
 
-async def test_what_was_published_between_two_instants_is_read_back(
+async def test_dispatches_published_between_two_instants_are_read_back(
     bus: KafkaBus, options: KafkaOptions, keyring: Keyring
 ) -> None:
     before, wanted, after = [[dispatch(lane=number % 3) for number in range(50)] for _ in range(3)]
@@ -39,7 +39,9 @@ async def test_what_was_published_between_two_instants_is_read_back(
     assert await count(options, keyring, "nobody", 0, now_ms()) == 0
 
 
-async def test_only_what_our_keys_signed_is_read_back(bus: KafkaBus, options: KafkaOptions, keyring: Keyring) -> None:
+async def test_only_dispatches_with_a_valid_signature_are_read_back(
+    bus: KafkaBus, options: KafkaOptions, keyring: Keyring
+) -> None:
     sent = dispatch()
     await bus.publish([sent])
     write(options, Names(options.prefix).topics_of(POOL)[1], b"forged")

@@ -27,7 +27,7 @@ async def joined(bus: KafkaBus) -> int:
 
 
 async def taken(bus: KafkaBus, count: int) -> list[Dispatch]:
-    """Distinct dispatches: what is sent again entry by entry may come twice."""
+    """Distinct dispatches: those that are sent again entry by entry may be delivered twice."""
     found: dict[str, Dispatch] = {}
     async with asyncio.timeout(WITHIN_SEC):
         while len(found) < count:
@@ -51,7 +51,7 @@ def ids(dispatches: Sequence[Dispatch]) -> set[str]:
 
 
 def noise(size: int) -> bytes:
-    """Bytes that no compression makes fewer."""
+    """Bytes that no compression reduces."""
     return os.urandom(size)
 
 
@@ -81,9 +81,9 @@ async def test_a_report_larger_than_a_message_stays_behind_alone(bus: KafkaBus) 
     assert await read(bus, partition, 2) == [first, last]
 
 
-async def test_a_broker_that_accepts_less_than_it_should_refuses_only_what_is_too_large(new_bus: NewBus) -> None:
+async def test_broker_with_a_smaller_limit_refuses_only_oversized_messages(new_bus: NewBus) -> None:
     async with options_for_a_test(message_bytes=SMALL) as strict:
-        await joined(new_bus(strict))  # makes topics that accept little
+        await joined(new_bus(strict))  # creates topics with a small message size
         bus = new_bus(replace(strict, message_bytes=MESSAGE_BYTES))
         partition = await joined(bus)
         large, small = dispatch(payload=noise(2 * SMALL)), [dispatch(payload=noise(2_000)) for _ in range(100)]

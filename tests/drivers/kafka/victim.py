@@ -1,4 +1,7 @@
-"""A worker in a process of its own, to be killed or frozen: says what it took, one line each, and is done with it."""
+"""A worker in a separate process that a test kills or freezes.
+
+It prints each dispatch that it took on one line, and marks it as processed.
+"""
 
 import asyncio
 import sys
@@ -25,5 +28,7 @@ async def work(options: KafkaOptions, keyring: Keyring, worker: WorkerId) -> Non
 
 
 if __name__ == "__main__":
-    told = msgspec.json.decode(sys.argv[1])
-    asyncio.run(work(KafkaOptions(**told["options"]), Keyring.from_env_value(told["keys"]), WorkerId("w-victim")))
+    arguments = msgspec.json.decode(sys.argv[1])
+    asyncio.run(
+        work(KafkaOptions(**arguments["options"]), Keyring.from_env_value(arguments["keys"]), WorkerId("w-victim"))
+    )

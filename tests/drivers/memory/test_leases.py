@@ -9,7 +9,7 @@ from noonday.model.ids import InstanceId
 from tests.support.clock import ManualClock
 
 
-async def test_whoever_is_kept_out_learns_which_process_has_the_file(tmp_path: Path) -> None:
+async def test_refused_process_learns_which_process_uses_the_file(tmp_path: Path) -> None:
     first, second = (
         LocalLeases(tmp_path / "noonday.db.lock", ManualClock()),
         LocalLeases(tmp_path / "noonday.db.lock", ManualClock()),
@@ -20,7 +20,7 @@ async def test_whoever_is_kept_out_learns_which_process_has_the_file(tmp_path: P
     await first.leave()
 
 
-async def test_a_lock_left_behind_by_a_dead_process_keeps_nobody_out(tmp_path: Path) -> None:
+async def test_lock_of_a_dead_process_refuses_no_process(tmp_path: Path) -> None:
     path = tmp_path / "noonday.db.lock"
     path.write_text("999999 and more")
     leases = LocalLeases(path, ManualClock())
@@ -41,7 +41,7 @@ async def test_a_folder_that_cannot_hold_the_lock_is_named(tmp_path: Path) -> No
         await LocalLeases(tmp_path / "nowhere" / "lock", ManualClock()).join(InstanceId("i-1"), 1.0)
 
 
-async def test_data_in_memory_has_nobody_to_keep_out() -> None:
+async def test_data_in_memory_needs_no_lock() -> None:
     first, second = LocalLeases(None, ManualClock()), LocalLeases(None, ManualClock())
     await first.join(InstanceId("i-1"), 1.0)
     await second.join(InstanceId("i-2"), 1.0)

@@ -1,4 +1,4 @@
-"""A schema of a test's own, which goes with it."""
+"""A schema of a single test, deleted afterwards."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ from tests.support.servers_up import postgres_url
 
 @asynccontextmanager
 async def own_schema() -> AsyncIterator[PostgresOptions]:
-    """How to reach a schema that nobody has made yet."""
+    """The URL of a schema that does not exist yet."""
     options = PostgresOptions(postgres_url(), schema=f"test_own_{uuid4().hex}", sessions=4)
     try:
         yield options

@@ -1,4 +1,4 @@
-"""Which errors of PostgreSQL are about data, and which mean "not now"."""
+"""Errors of PostgreSQL: those about data, and those that pass."""
 
 from collections.abc import AsyncIterator
 
@@ -82,7 +82,7 @@ async def test_a_value_that_cannot_be_sent_is_bad_data(
     assert type(await error_of(database, statement, value)) is BadData
 
 
-async def test_what_our_own_functions_answer_is_for_their_callers(database: PostgresDatabase) -> None:
+async def test_errors_of_our_own_functions_reach_their_callers(database: PostgresDatabase) -> None:
     with pytest.raises(asyncpg.PostgresError, match="told to"):
         await database.value(RAISE.format("ND002"))
 

@@ -1,4 +1,4 @@
-"""Who waits for whom: nobody in a circle, and nobody who fires waits at all."""
+"""Locks: no circular waits, and no fire waits at all."""
 
 import asyncio
 import dataclasses
@@ -80,7 +80,7 @@ async def crank(store: PostgresStore) -> Crank:
 
 @asynccontextmanager
 async def own_database() -> AsyncIterator[PostgresOptions]:
-    """A database that nobody else uses, so that its counters are ours."""
+    """A database that no other test uses, so that its counters are ours."""
     name = f"test_locks_{uuid4().hex}"
     admin = await asyncpg.connect(postgres_url())
     try:
@@ -94,11 +94,11 @@ async def own_database() -> AsyncIterator[PostgresOptions]:
         await admin.close()
 
 
-# One order
+# Lock order
 
 
-class AlertAggregator:
-    """Everybody works at the same few jobs of a capped pool."""
+class ConcurrentUsers:
+    """Concurrent users of the same few jobs of a capped pool."""
 
     def __init__(self, store: PostgresStore, crank: Crank, jobs: list[Job]) -> None:
         self.store = store
@@ -115,7 +115,7 @@ class AlertAggregator:
         self.out += fired.dispatches
 
     async def settle(self, partition: int, offset: int) -> None:
-        """In no particular order, some as failures."""
+        """Settle dispatches in random order, some as failures."""
         self.random.shuffle(self.out)
         batch, self.out = self.out[:60], self.out[60:]
         outcomes = [Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.INTERRUPTED, Outcome.STARTED]
@@ -159,7 +159,7 @@ class AlertAggregator:
         await self.store.settings_store.put_pool(POOL, PoolSettings(max_running=cap), audit())
 
     async def upsert(self) -> None:
-        """The same keys, in any order."""
+        """Upsert the same keys in random order."""
         wanted = [NewJob(job(each.spec), first_fire(each, NOW_MS)) for each in self.jobs]
         self.random.shuffle(wanted)
         await self.store.jobs.add(wanted, upsert=lambda before, _: Change(job=before.job), audit=None, seal=None)
@@ -197,19 +197,19 @@ async def test_busy_jobs_are_fired_settled_edited_and_backfilled_without_a_deadl
                 job(every(60, unique_key="key", concurrency=Concurrency("db", 3))),
             ]
             await crank.add(*jobs)
-            crowd = AlertAggregator(store, crank, jobs)
+            users = ConcurrentUsers(store, crank, jobs)
             works = [
-                crowd.fire,
-                crowd.fire,
-                crowd.edit,
-                crowd.cancel,
-                crowd.backfill,
-                crowd.backfill,
-                crowd.cap,
-                crowd.upsert,
+                users.fire,
+                users.fire,
+                users.edit,
+                users.cancel,
+                users.backfill,
+                users.backfill,
+                users.cap,
+                users.upsert,
             ]
             await asyncio.gather(
-                *(crowd.again_and_again(work) for work in works), crowd.record(0), crowd.record(1), crowd.record(2)
+                *(users.again_and_again(work) for work in works), users.record(0), users.record(1), users.record(2)
             )
             assert await deadlocks(store.database) == 0
         finally:
@@ -223,7 +223,7 @@ async def deadlocks(database: PostgresDatabase) -> int:
     return count
 
 
-# Nobody waits who fires
+# Fires do not wait
 
 
 async def everything_due(crank: Crank) -> list[FireRequest]:
@@ -264,7 +264,7 @@ async def test_one_shots_are_fired_while_an_application_keeps_its_transaction_op
     assert {each.job_id for each in again.dispatches} == {held.id, keyed.id}
 
 
-async def test_a_capped_pool_whose_counter_is_locked_holds_up_nobody_else(
+async def test_locked_counter_of_a_capped_pool_delays_no_other_entry(
     crank: Crank, store: PostgresStore, options: PostgresOptions
 ) -> None:
     await store.settings_store.put_pool("capped", PoolSettings(max_running=10), audit())
@@ -281,7 +281,7 @@ async def test_a_capped_pool_whose_counter_is_locked_holds_up_nobody_else(
     assert {each.job_id for each in again.dispatches} == {capped.id, planned.id}
 
 
-async def test_what_was_committed_is_answered_although_the_rest_cannot_be_fired(
+async def test_committed_fires_are_returned_although_the_rest_fails(
     crank: Crank, store: PostgresStore, options: PostgresOptions
 ) -> None:
     plain, planned = job(), job(every())
@@ -299,7 +299,7 @@ async def test_what_was_committed_is_answered_although_the_rest_cannot_be_fired(
         await store.firing.fire(crank.owner, await everything_due(crank), crank.now_ms)
 
 
-# Nothing is lost to retention
+# Retention
 
 
 ADD_EXECUTION = """
@@ -319,7 +319,7 @@ def keep(ms: int) -> Retention:
 
 
 async def somebody_waits(options: PostgresOptions, task: "asyncio.Task[Any]") -> bool:
-    """Whether a session of this test waits for a lock, or the task that would do so is done."""
+    """Whether a session of this test waits for a lock, or the task that would wait is done."""
     async with opened(options) as database:
         waiting = (
             "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock')"
@@ -327,7 +327,7 @@ async def somebody_waits(options: PostgresOptions, task: "asyncio.Task[Any]") ->
         return task.done() or bool(await database.value(waiting, options.name))
 
 
-async def test_a_partition_that_somebody_writes_to_is_not_dropped(
+async def test_table_partition_with_a_concurrent_writer_is_not_dropped(
     store: PostgresStore, options: PostgresOptions
 ) -> None:
     old_ms = NOW_MS - 10 * DAY
@@ -365,7 +365,7 @@ async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: PostgresS
         triggering = session.transaction()
         await triggering.start()
         await session.execute("SELECT 1 FROM jobs WHERE id = $1 FOR UPDATE", one.id)
-        # It looks like a job that is over, and somebody is about to trigger it.
+        # The job looks completed, and a transaction is about to trigger it.
         pruning = asyncio.create_task(store.executions.prune(keep(HOUR), NOW_MS, 100))
         await eventually(lambda: somebody_waits(options, pruning), PATIENCE_SEC)
         await session.execute(ADD_EXECUTION, edits.id_of_trigger(one.id, "k", NOW_MS), one.id, NOW_MS)
@@ -377,7 +377,7 @@ async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: PostgresS
     assert len(await Crank(store).all_of(one)) == 1
 
 
-async def test_a_job_that_is_over_and_that_nobody_has_is_pruned(store: PostgresStore) -> None:
+async def test_completed_job_without_a_lock_is_pruned(store: PostgresStore) -> None:
     one = job(now_ms=NOW_MS - DAY)
     await store.jobs.add([NewJob(one, None)], upsert=_leave, audit=None, seal=None)
     await store.executions.prune(keep(HOUR), NOW_MS, 100)

@@ -60,7 +60,7 @@ async def test_a_migrated_schema_is_left_alone(database: PostgresDatabase) -> No
     assert await objects_of(database) == before
 
 
-async def test_what_is_pending_is_what_would_be_applied(database: PostgresDatabase) -> None:
+async def test_pending_migrations_are_those_that_migrate_applies(database: PostgresDatabase) -> None:
     before = await pending(database)
     assert await migrate(database) == before
     assert await pending(database) == []
@@ -72,7 +72,7 @@ async def test_a_new_schema_has_every_partition_without_an_owner(database: Postg
     assert [tuple(row) for row in rows] == [(partition, 0, "") for partition in range(PARTITIONS)]
 
 
-async def test_many_who_migrate_at_once_apply_everything_once(options: PostgresOptions) -> None:
+async def test_concurrent_migrations_apply_everything_once(options: PostgresOptions) -> None:
     async with AsyncExitStack() as stack:
         databases = [await stack.enter_async_context(opened(options)) for _ in range(MANY)]
         applied = await asyncio.gather(*(migrate(database) for database in databases))
@@ -107,12 +107,12 @@ async def test_a_migration_that_fails_leaves_the_schema_as_it_was(database: Post
     assert await objects_of(database) == before
 
 
-async def test_a_database_that_was_not_migrated_says_so(database: PostgresDatabase) -> None:
+async def test_unmigrated_database_is_refused(database: PostgresDatabase) -> None:
     with pytest.raises(StoreUnavailable, match="noonday migrate"):
         await database.value("SELECT count(*) FROM jobs")
 
 
-# A schema that is in use
+# Schemas in use
 
 
 FORMER = "0014_lines.sql"
@@ -120,7 +120,7 @@ FORMER = "0014_lines.sql"
 
 
 async def make_former(database: PostgresDatabase, last: str = FORMER) -> None:
-    """As an earlier release left it."""
+    """Create a schema as an earlier release left it."""
     async with database.transaction() as session:
         await session.execute(f'CREATE SCHEMA "{database.options.schema}"')
         await session.execute(
@@ -134,7 +134,7 @@ async def make_former(database: PostgresDatabase, last: str = FORMER) -> None:
 
 
 async def described(database: PostgresDatabase) -> list[str]:
-    """Every column, index and function, but for the names that PostgreSQL or we give to indexes of partitions."""
+    """Every column, index and function, except for generated names of indexes of partitions."""
     rows = await database.fetch("""
         SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod)
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
@@ -166,7 +166,7 @@ async def test_an_upgraded_schema_is_the_same_as_a_new_one(database: PostgresDat
 
 
 @pytest.mark.slow
-async def test_many_who_upgrade_at_once_apply_everything_once(options: PostgresOptions) -> None:
+async def test_concurrent_upgrades_apply_everything_once(options: PostgresOptions) -> None:
     async with AsyncExitStack() as stack:
         databases = [await stack.enter_async_context(opened(options)) for _ in range(MANY)]
         await make_former(databases[0])
@@ -191,7 +191,7 @@ async def test_an_upgrade_that_died_while_it_built_an_index_is_finished_by_the_n
     reader = await connect(replace(options, idle_in_transaction_sec=10 * PATIENCE_SEC))
     reading = reader.transaction()
     await reading.start()
-    # Whoever builds an index concurrently waits for whoever may have written to the table.
+    # A concurrent index build waits for every transaction that may have written to the table.
     await reader.execute("LOCK TABLE executions_default IN ROW EXCLUSIVE MODE")
     dying = asyncio.create_task(migrate(database))
 

@@ -45,12 +45,12 @@ INSERT INTO audit (tenant, at_ms, subject, action, target, detail) SELECT 't' ||
 INSERT INTO usage SELECT 't' || n % 200, n / 200, 1, 1, 0, 1, 1 FROM numbers;
 INSERT INTO receipts SELECT 't' || n % 20, 'k' || n, 'f', n, 200, '' FROM numbers;
 """.replace("NOW_MS", str(NOW_MS))
-"""So many rows that it matters how they are found; few of them open."""
+"""So many rows that the access path matters; few of them are open."""
 _OF_THE_OPEN = """
 SELECT i.indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE c.relnamespace = current_schema::regnamespace AND pg_get_expr(i.indpred, i.indrelid) ~ 'state|archived'
 """
-"""Indexes of what is open. They are as large as the work at hand, and may be read whole."""
+"""Indexes of open rows. They are as large as the present work, and may be read whole."""
 
 each_statement = pytest.mark.parametrize(("port", "name"), NAMED, ids=[f"{port}.{name}" for port, name in NAMED])
 one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -58,7 +58,7 @@ one_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def session() -> AsyncIterator[Session]:
-    """As the driver's own sessions are."""
+    """A session with the settings of the driver's sessions."""
     async with own_schema() as options, opened(options) as database:
         await migrate(database)
         async with database.session() as session:
@@ -67,13 +67,13 @@ async def session() -> AsyncIterator[Session]:
             # Not of the whole database: other tests build indexes there.
             for row in await session.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema"):
                 await session.execute(f'ANALYZE "{row["tablename"]}"')
-            # So that plans are shown whole, although the parameters are NULL.
+            # Show whole plans, although the parameters are NULL.
             await session.execute("SET enable_partition_pruning = off")
             yield session
 
 
 async def plan_of(session: Session, statement: str) -> list[dict[str, Any]]:
-    """The steps of the one plan that a statement has, whatever its parameters."""
+    """The steps of the generic plan of a statement."""
     parameters = (await session.prepare(statement)).get_parameters()
     await session.execute(f"PREPARE it AS {statement}")
     try:
@@ -102,7 +102,7 @@ def reads_whole(step: dict[str, Any], of_the_open: set[str]) -> bool:
 
 
 def table_of(step: dict[str, Any]) -> str:
-    """The table that a step reads, itself or one of its partitions or indexes."""
+    """The table that a step reads, directly or through a partition or an index."""
     read: str = step.get("Relation Name") or step["Index Name"]
     return read.split("_")[0]
 

@@ -1,4 +1,4 @@
-"""Jobs that a transaction of the caller's creates, and ends that it records."""
+"""Jobs that are created, and ends that are recorded, in a caller's transaction."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from noonday.model.retention import Retention
 from noonday.model.usage import UsageTotals
 from tests.docs.pages import DOCS, blocks
 from tests.support.callers import CALLERS, Caller
-from tests.support.crank import Crank, first_fire, moves_of
+from tests.support.crank import Crank, first_fire, states_through
 from tests.support.factories import (
     DAY,
     HANDLER,
@@ -49,7 +49,7 @@ OTHER = WorkerId("w-2")
 
 
 class Abandoned(Exception):
-    """What the caller's own code raises."""
+    """An error of the caller's own code."""
 
 
 async def _abandon(caller: Caller, writing: Coroutine[Any, Any, None]) -> None:
@@ -166,7 +166,7 @@ async def test_a_connection_of_psycopg_begins_its_transaction_by_itself(crank: C
     assert [entry.key for entry in await crank.timeline()] == [wanted.id]
 
 
-def test_what_is_no_connection_is_refused_by_name() -> None:
+def test_unsupported_connection_is_refused_by_name() -> None:
     with (
         psycopg.connect(postgres_url()) as plain,
         pytest.raises(InvalidInput, match=r"psycopg\.Connection cannot be used"),
@@ -193,8 +193,8 @@ async def fired(crank: Crank, of: JobSpec = PLAIN) -> Dispatch:
     return await crank.fire_one()
 
 
-async def complete(caller: Caller, schema: str, said: Report) -> None:
-    await PostgresCompletions(schema).complete(caller.connection, said, NOW_MS + 2 * SECOND)
+async def complete(caller: Caller, schema: str, reported: Report) -> None:
+    await PostgresCompletions(schema).complete(caller.connection, reported, NOW_MS + 2 * SECOND)
 
 
 @each_kind
@@ -208,7 +208,7 @@ async def test_an_end_is_there_once_the_transaction_is_committed(
     found = await crank.look(dispatch)
     assert (found.state, found.worker_id, found.finished_ms) == (State.SUCCEEDED, WORKER, NOW_MS + SECOND)
     assert (found.result, found.progress, found.slots) == (b"42", b"all", ())
-    assert moves_of(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
+    assert states_through(found) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
 @each_kind
@@ -221,7 +221,7 @@ async def test_an_end_is_gone_with_the_transaction(caller: Caller, crank: Crank,
 
 
 @each_kind
-async def test_what_the_worker_says_afterwards_changes_nothing(
+async def test_report_after_a_completion_changes_nothing(
     caller: Caller, crank: Crank, schema: str, kind: JobSpec
 ) -> None:
     dispatch = await fired(crank, kind)
@@ -242,13 +242,13 @@ async def test_a_run_that_completed_itself_is_counted_when_its_worker_reports_it
     caller: Caller, crank: Crank, store: PostgresStore, schema: str, kind: JobSpec
 ) -> None:
     dispatch = await fired(crank, kind)
-    said = report(dispatch, tenant=TENANT, payload_bytes=7)
+    reported = report(dispatch, tenant=TENANT, payload_bytes=7)
     async with caller.transaction():
-        await complete(caller, schema, said)
+        await complete(caller, schema, reported)
     assert await usage_today(store) == []
-    settled = await crank.settle(said)
+    settled = await crank.settle(reported)
     assert await usage_today(store) == [UsageTotals(1, 1, 0, SECOND, 7)] == list(settled.usage.values())
-    assert (await crank.settle(said)).usage == {}
+    assert (await crank.settle(reported)).usage == {}
     assert await usage_today(store) == [UsageTotals(1, 1, 0, SECOND, 7)]
 
 
@@ -295,7 +295,7 @@ async def test_another_worker_cannot_complete(caller: Caller, crank: Crank, sche
     await _refused(caller, schema, report(dispatch), f"RUNNING with dispatch 1, worker {OTHER}")
 
 
-async def test_nobody_completes_twice(caller: Caller, crank: Crank, schema: str) -> None:
+async def test_second_completion_is_refused(caller: Caller, crank: Crank, schema: str) -> None:
     dispatch = await fired(crank)
     async with caller.transaction():
         await complete(caller, schema, report(dispatch))
@@ -309,21 +309,21 @@ async def test_an_execution_of_another_database_cannot_be_completed(caller: Call
     await _refused(caller, schema, unknown, "not in this database")
 
 
-async def _refused(caller: Caller, schema: str, said: Report, why: str) -> None:
-    """And what the caller has written in the same transaction is rolled back."""
+async def _refused(caller: Caller, schema: str, reported: Report, why: str) -> None:
+    """Check that a completion is refused, and that the caller's other writes are rolled back."""
     await caller.execute("CREATE TEMPORARY TABLE IF NOT EXISTS effects (n int)")
     with pytest.raises(Conflict, match=why):
-        await _write_and_complete(caller, schema, said)
+        await _write_and_complete(caller, schema, reported)
     assert await caller.value("SELECT count(*) FROM effects") == 0
 
 
-async def _write_and_complete(caller: Caller, schema: str, said: Report) -> None:
+async def _write_and_complete(caller: Caller, schema: str, reported: Report) -> None:
     async with caller.transaction():
         await caller.execute("INSERT INTO effects VALUES (1)")
-        await complete(caller, schema, said)
+        await complete(caller, schema, reported)
 
 
-async def test_whoever_waited_has_its_turn(caller: Caller, crank: Crank, schema: str) -> None:
+async def test_completion_releases_the_buffered_execution(caller: Caller, crank: Crank, schema: str) -> None:
     wanted = job(every(1, overlap=Overlap.BUFFER_ALL))
     await crank.add(wanted)
     first = await crank.fire_one()
@@ -344,7 +344,7 @@ async def test_a_key_is_free_again(caller: Caller, crank: Crank, schema: str) ->
     assert len((await crank.fire()).dispatches) == 1
 
 
-async def test_whoever_settles_it_meanwhile_waits_for_the_commit(
+async def test_concurrent_settlement_waits_for_the_commit(
     caller: Caller, crank: Crank, store: PostgresStore, schema: str
 ) -> None:
     dispatch = await fired(crank)

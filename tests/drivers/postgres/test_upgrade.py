@@ -1,4 +1,4 @@
-"""The database of a cluster is upgraded to a larger release while processes of the present release are at work."""
+"""The database of a cluster is upgraded to a later release while processes of the present release work."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source of a later release: the present one and one more migration."""
+    """The source of a later release: the present one with one more migration."""
     source = tmp_path_factory.mktemp("larger") / "src"
     shutil.copytree(PRESENT / "noonday", source / "noonday", ignore=shutil.ignore_patterns("__pycache__"))
     migrations = source / "noonday/drivers/postgres/migrations"
@@ -90,7 +90,7 @@ async def test_a_database_is_upgraded_while_the_present_release_is_at_work(large
             assert (left, missing) == ([], [])
             for process in load:
                 await next_count(process)
-            # Jobs that it has created, all of which have ended.
+            # Jobs that the load has created, all of which have ended.
             count = sum([int((await output_of(process)).split()[-1]) for process in load])
             async with opened(options) as database:
                 ended = await database.fetch("SELECT state, dispatch, count(*) FROM executions GROUP BY 1, 2")

@@ -1,9 +1,9 @@
-"""Work as the schedulers and recorders of a release do, with the release that is on the path. Run by test_upgrade.py.
+"""The work of schedulers and recorders of the release on the path. Run by test_upgrade.py.
 
     python upgrade_load.py URL SCHEMA PARTITION
 
-Creates jobs, a few at a time, fires the due ones and settles them, until its standard input is closed. Prints after each
-round how many have ended.
+Creates jobs, a few at a time, fires the due ones and settles them, until its standard input is closed. Prints after each round
+how many have ended.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ def refuse(*_: object) -> Any:
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """As every loop does: what is not to be had now is asked for again."""
+    """Retry like every loop of the engine while the store is unavailable."""
     while True:
         try:
             return await work()

@@ -1,4 +1,4 @@
-"""A Redis of our own, to flush, freeze and restart, and a wire to it that can be cut."""
+"""A separate Redis that tests flush, freeze and restart, and a connection to it that can be cut."""
 
 from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
@@ -12,7 +12,7 @@ from tests.support.clock import ManualClock
 from tests.support.tcp_cutter import HOST, Cutter
 
 SOON_SEC = 0.3
-"""The time limit of whoever talks to a server that does not answer."""
+"""The time limit of calls to a server that does not answer, in seconds."""
 
 
 @pytest.fixture(scope="session")

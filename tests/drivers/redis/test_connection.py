@@ -17,8 +17,8 @@ from tests.support.tcp_cutter import HOST, Cutter
 
 PATIENT_SEC = 60.0
 WITHIN_SEC = 60.0
-"""Without a limit of its own, a call would wait for ever."""
-"""Where an answer is expected: a busy machine takes its time for a handshake."""
+"""The time limit of a test, in seconds: without a timeout, a call would wait for ever."""
+"""The timeout of calls that are answered, in seconds: a busy machine takes long for a handshake."""
 
 
 @asynccontextmanager
@@ -55,8 +55,8 @@ async def test_a_batch_is_answered_in_order(connection: Connection) -> None:
 
 
 async def test_many_batches_at_once_each_get_their_own_answers(connection: Connection) -> None:
-    said = await asyncio.gather(*[echo(connection, f"{n}") for n in range(100)])
-    assert said == [f"{n}" for n in range(100)]
+    answers = await asyncio.gather(*[echo(connection, f"{n}") for n in range(100)])
+    assert answers == [f"{n}" for n in range(100)]
 
 
 async def test_an_error_in_a_batch_is_raised_and_the_next_batch_is_answered(connection: Connection) -> None:
@@ -65,7 +65,7 @@ async def test_an_error_in_a_batch_is_raised_and_the_next_batch_is_answered(conn
     assert await echo(connection, "c") == "c"
 
 
-async def test_whoever_gave_up_leaves_no_answer_behind(connection: Connection) -> None:
+async def test_cancelled_batch_leaves_no_answer_behind(connection: Connection) -> None:
     await echo(connection, "warm")
     gone = asyncio.create_task(connection.run([("ECHO", "of the other")] * 1_000, Unavailable))
     await asyncio.sleep(0)
@@ -91,7 +91,7 @@ async def test_the_clock_of_the_server_can_be_asked(connection: Connection) -> N
     assert before_ms <= server_ms <= time.time_ns() // 1_000_000
 
 
-# Servers that are not there
+# Unavailable servers
 
 
 async def test_a_server_that_is_not_there_is_named(prefix: str) -> None:
@@ -103,7 +103,7 @@ async def test_a_server_that_is_not_there_is_named(prefix: str) -> None:
         assert "secret" not in caught.value.detail
 
 
-async def test_nobody_waits_for_a_server_that_does_not_answer(behind_cutter: Connection, cutter: Cutter) -> None:
+async def test_silent_server_is_given_up_at_the_timeout(behind_cutter: Connection, cutter: Cutter) -> None:
     assert await echo(behind_cutter, "a") == "a"
     await cutter.cut()
     await fails_soon(behind_cutter, "no answer within")
@@ -112,11 +112,11 @@ async def test_nobody_waits_for_a_server_that_does_not_answer(behind_cutter: Con
     assert await echo(behind_cutter, "b") == "b"
 
 
-async def test_those_who_wait_for_their_turn_do_not_wait_longer(behind_cutter: Connection, cutter: Cutter) -> None:
+async def test_queued_batches_wait_no_longer_than_the_timeout(behind_cutter: Connection, cutter: Cutter) -> None:
     await cutter.cut()
     async with asyncio.timeout(WITHIN_SEC):
-        said = await asyncio.gather(*[echo(behind_cutter, "a") for _ in range(50)], return_exceptions=True)
-    assert all(isinstance(each, Unavailable) for each in said)
+        answers = await asyncio.gather(*[echo(behind_cutter, "a") for _ in range(50)], return_exceptions=True)
+    assert all(isinstance(each, Unavailable) for each in answers)
 
 
 async def test_a_connection_that_was_reset_is_made_again(behind_cutter: Connection, cutter: Cutter) -> None:
@@ -151,7 +151,7 @@ async def test_dropped_connection_sends_nothing_more() -> None:
                 assert await received < len(text)
 
 
-async def test_what_a_frozen_server_says_when_it_wakes_is_not_taken_for_an_answer(server: RedisServer) -> None:
+async def test_late_answer_of_a_frozen_server_is_discarded(server: RedisServer) -> None:
     async with connected(server.url) as connection:
         assert await echo(connection, "a") == "a"
         server.pause()
@@ -176,7 +176,7 @@ async def test_connection_given_up_while_it_was_greeting_is_not_used(server: Red
         assert await answer == "hello"
 
 
-# Servers that do not let everybody in
+# Servers with access control
 
 PASSWORD = "correct horse:@/"
 
@@ -202,7 +202,7 @@ async def test_a_server_with_tls_and_a_password_lets_us_in(strict_server: RedisS
         assert await echo(connection, "hello") == "hello"
 
 
-async def test_a_wrong_password_is_said_to_be_wrong(strict_server: RedisServer, authority: Authority) -> None:
+async def test_wrong_password_is_reported(strict_server: RedisServer, authority: Authority) -> None:
     url = f"rediss://{HOST}:{strict_server.port}"
     async with connected(url, PATIENT_SEC, ca_file=authority.certificate, password="wrong") as connection:
         await fails(connection, "username-password pair|[Pp]assword")
@@ -210,7 +210,7 @@ async def test_a_wrong_password_is_said_to_be_wrong(strict_server: RedisServer, 
         await fails(connection, "Authentication required")
 
 
-async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: RedisServer, tmp_path: Path) -> None:
+async def test_server_with_an_untrusted_certificate_is_refused(strict_server: RedisServer, tmp_path: Path) -> None:
     async with connected(strict_server.url, PATIENT_SEC) as connection:
         await fails(connection, "certificate verify failed")
     stranger = Authority(tmp_path)
@@ -219,7 +219,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: 
 
 
 @pytest.mark.parametrize(
-    ("url", "files", "said"),
+    ("url", "files", "message"),
     [
         ("http://h:1", {}, "schemes"),
         ("redis://h:not-a-port", {}, "Port could not be cast"),
@@ -227,12 +227,12 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(strict_server: 
         ("redis://h", {"ca_file": "/etc/hostname"}, "rediss://"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_at_once(url: str, files: dict[str, str], said: str) -> None:
-    with pytest.raises(BadSettings, match=said):
+def test_settings_that_cannot_be_are_refused_at_once(url: str, files: dict[str, str], message: str) -> None:
+    with pytest.raises(BadSettings, match=message):
         connect(url, **files)  # type: ignore[arg-type]
 
 
-# A server that throws things away
+# Servers that evict keys
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "noeviction"])

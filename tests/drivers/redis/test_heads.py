@@ -15,7 +15,7 @@ def test_nothing_is_noted_of_partitions_that_are_not_ours() -> None:
     assert heads.next_ready_ms([1], PLENTY, 0) is None
 
 
-def test_only_what_comes_before_all_that_was_known_is_news() -> None:
+def test_only_an_entry_before_all_known_ones_is_news() -> None:
     heads = Heads()
     heads.read(1, known("etl"))
     assert not heads.note([(1, "etl", score_of(NOW_MS, 0))])
@@ -25,7 +25,7 @@ def test_only_what_comes_before_all_that_was_known_is_news() -> None:
     assert heads.next_ready_ms([1], {"mail": 1}, 0) == NOW_MS + 5
 
 
-def test_what_is_placed_while_redis_is_read_is_not_overwritten_by_what_was_there_before() -> None:
+def test_entry_noted_during_a_read_is_not_overwritten_by_the_read() -> None:
     heads = Heads()
     heads.read(1, known("etl"))
     with heads.reading():
@@ -44,7 +44,7 @@ def test_a_pool_that_has_nothing_left_is_not_due() -> None:
     assert heads.due([1, 2], score_of(NOW_MS, 1), PLENTY) == [(1, ["mail"])]
 
 
-def test_whoever_has_patience_comes_later_for_staged_entries_only() -> None:
+def test_patience_delays_early_entries_only() -> None:
     heads = Heads()
     heads.read(1, [b"etl", b"%d" % score_of(NOW_MS, 1), b"mail", b"%d" % score_of(NOW_MS + 30, 0)])
     assert heads.next_ready_ms([1], PLENTY, 25) == NOW_MS + 25

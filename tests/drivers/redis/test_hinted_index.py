@@ -22,7 +22,7 @@ NewIndex = Callable[..., HintedHotIndex]
 
 @pytest.fixture
 async def new_index(connection: Connection, clock: ManualClock, prefix: str) -> AsyncIterator[NewIndex]:
-    """Each is what one process has."""
+    """Open an index. Each call makes the index of one process."""
     async with AsyncExitStack() as opened:
 
         def one_more(way: Connection = connection, on_placed: Callable[[], None] = lambda: None) -> HintedHotIndex:
@@ -37,7 +37,7 @@ async def take(index: HintedHotIndex, partitions: range) -> list[Entry]:
     return await index.claim(NOW_MS, partitions, PLENTY, 100_000)
 
 
-async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index: NewIndex) -> None:
+async def test_entry_added_by_another_process_reaches_and_wakes_its_owner(new_index: NewIndex) -> None:
     woken = asyncio.Event()
     api, left, right = new_index(), new_index(), new_index(on_placed=woken.set)
     await left.generations(LEFT)
@@ -55,9 +55,7 @@ async def test_what_is_placed_elsewhere_reaches_its_owner_and_wakes_it(new_index
     assert set(claimed) == set(entries)
 
 
-async def test_what_is_placed_for_oneself_needs_no_hint(
-    new_index: NewIndex, connection: Connection, prefix: str
-) -> None:
+async def test_entry_added_by_its_owner_needs_no_hint(new_index: NewIndex, connection: Connection, prefix: str) -> None:
     woken = asyncio.Event()
     owner = new_index(on_placed=woken.set)
     await owner.generations(LEFT)
@@ -67,7 +65,9 @@ async def test_what_is_placed_for_oneself_needs_no_hint(
     assert not woken.is_set()
 
 
-async def test_whoever_only_places_hears_nothing(new_index: NewIndex, connection: Connection, prefix: str) -> None:
+async def test_process_that_only_adds_entries_does_not_subscribe(
+    new_index: NewIndex, connection: Connection, prefix: str
+) -> None:
     async def listeners() -> int:
         answer = await connection.ask("PUBSUB", "NUMSUB", f"{prefix}:hints", failing=Unavailable)
         return int(answer[1])
@@ -91,9 +91,7 @@ async def test_hints_for_partitions_that_were_forgotten_are_left_to_others(new_i
     assert await owner.missing([foreign, ours]) == [foreign]
 
 
-async def test_a_hint_that_nobody_can_read_harms_nobody(
-    new_index: NewIndex, connection: Connection, prefix: str
-) -> None:
+async def test_unreadable_hint_is_ignored(new_index: NewIndex, connection: Connection, prefix: str) -> None:
     woken = asyncio.Event()
     api, owner = new_index(), new_index(on_placed=woken.set)
     await owner.generations(LEFT)
@@ -102,7 +100,7 @@ async def test_a_hint_that_nobody_can_read_harms_nobody(
     await asyncio.wait_for(woken.wait(), 60)
 
 
-async def test_hints_are_heard_again_after_a_break(
+async def test_hints_arrive_again_after_a_reconnect(
     new_index: NewIndex, behind_cutter: Connection, cutter: Cutter, clock: ManualClock
 ) -> None:
     api, owner = new_index(), new_index(behind_cutter)
@@ -131,7 +129,7 @@ async def test_a_server_that_falls_silent_is_left_for_a_new_connection(
     await eventually(lambda: clock.sleepers)
 
 
-async def test_without_redis_an_owner_has_what_it_places_itself(
+async def test_owner_without_redis_has_the_entries_it_adds_itself(
     new_index: NewIndex, behind_cutter: Connection, cutter: Cutter
 ) -> None:
     await cutter.cut()

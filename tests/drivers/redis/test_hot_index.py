@@ -25,7 +25,7 @@ NewIndex = Callable[..., RedisHotIndex]
 
 @pytest.fixture
 async def new_index(connection: Connection, clock: ManualClock, prefix: str) -> AsyncIterator[NewIndex]:
-    """Each is what one process has."""
+    """Open an index. Each call makes the index of one process."""
     async with AsyncExitStack() as opened:
 
         def one_more(way: Connection = connection, on_placed: Callable[[], None] = lambda: None) -> RedisHotIndex:
@@ -41,7 +41,7 @@ async def take(index: RedisHotIndex, now_ms: int = NOW_MS, limit: int = 100_000)
 
 
 async def hears(index: RedisHotIndex, connection: Connection, prefix: str, of: int = 1) -> None:
-    """Wait until it owns everything, and hears, as one `of` so many, what others place."""
+    """Wait until the index owns everything, and is one of `of` subscribers to announcements."""
     await take(index, 0)
     channel = f"{prefix}:placed"
 
@@ -49,11 +49,11 @@ async def hears(index: RedisHotIndex, connection: Connection, prefix: str, of: i
         return (await connection.ask("PUBSUB", "NUMSUB", channel, failing=Unavailable))[1] == of
 
     await eventually(subscribed)
-    # Having joined, it reads once what it may not have heard.
+    # After it has subscribed, it reads once the entries that it may have missed.
     await take(index, 0)
 
 
-async def test_the_owner_is_told_what_another_process_placed(
+async def test_owner_is_notified_of_entries_of_another_process(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
     woken = asyncio.Event()
@@ -66,7 +66,7 @@ async def test_the_owner_is_told_what_another_process_placed(
     assert await take(owner) == [one]
 
 
-async def test_nobody_is_told_of_what_has_time(
+async def test_entry_that_is_not_due_soon_is_not_announced(
     new_index: NewIndex, connection: Connection, prefix: str, clock: ManualClock
 ) -> None:
     woken = asyncio.Event()
@@ -83,7 +83,7 @@ async def test_nobody_is_told_of_what_has_time(
     assert await take(owner, NOW_MS + HOUR) == [later]
 
 
-async def test_what_was_not_heard_is_found_within_a_second(
+async def test_missed_announcement_is_found_within_a_second(
     new_index: NewIndex, connection: Connection, prefix: str, clock: ManualClock
 ) -> None:
     owner, other = new_index(), new_index()
@@ -95,7 +95,7 @@ async def test_what_was_not_heard_is_found_within_a_second(
     assert await take(owner) == [one]
 
 
-async def test_whoever_hears_again_after_a_break_looks_for_what_was_said(
+async def test_owner_reads_the_index_after_a_reconnect(
     new_index: NewIndex,
     behind_cutter: Connection,
     connection: Connection,
@@ -114,7 +114,7 @@ async def test_whoever_hears_again_after_a_break_looks_for_what_was_said(
     assert await eventually(lambda: take(owner)) == [one]
 
 
-async def test_what_an_owner_had_in_hand_when_it_died_is_missing(new_index: NewIndex) -> None:
+async def test_entries_in_the_memory_of_a_dead_owner_are_missing(new_index: NewIndex) -> None:
     entries = [entry(partition=n % 4) for n in range(100)]
     dead, heir = new_index(), new_index()
     await dead.add(entries)
@@ -127,7 +127,7 @@ async def test_what_an_owner_had_in_hand_when_it_died_is_missing(new_index: NewI
     assert set(await take(heir)) == set(entries)
 
 
-async def test_two_who_both_believe_to_be_the_owner_never_get_the_same(new_index: NewIndex) -> None:
+async def test_two_owners_of_one_partition_never_claim_the_same_entry(new_index: NewIndex) -> None:
     first, second = new_index(), new_index()
     entries = [entry() for _ in range(2_000)]
     await first.add(entries)
@@ -137,7 +137,7 @@ async def test_two_who_both_believe_to_be_the_owner_never_get_the_same(new_index
     assert set(claimed) <= set(entries)
 
 
-async def test_what_goes_back_to_redis_is_heard_of_by_the_next_owner(
+async def test_entries_returned_to_redis_are_announced_to_the_next_owner(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
     woken = asyncio.Event()
@@ -151,10 +151,10 @@ async def test_what_goes_back_to_redis_is_heard_of_by_the_next_owner(
     assert set(await take(heir)) == set(entries) - set(claimed)
 
 
-# What is lost
+# Lost data
 
 
-async def test_an_index_that_was_flushed_has_other_eras_and_misses_everything(
+async def test_flushed_index_has_other_generations_and_lacks_every_entry(
     new_index: NewIndex, connection: Connection
 ) -> None:
     index = new_index()
@@ -174,7 +174,7 @@ async def test_an_index_that_was_flushed_has_other_eras_and_misses_everything(
 async def test_entries_that_no_head_leads_to_any_more_are_missing(
     new_index: NewIndex, connection: Connection, prefix: str, part: str
 ) -> None:
-    """A server may drop single keys to save memory."""
+    """A server may evict single keys to save memory."""
     index = new_index()
     entries = [entry(partition=5, due_ms=NOW_MS - at) for at in range(3)]
     await index.add(entries)
@@ -184,7 +184,7 @@ async def test_entries_that_no_head_leads_to_any_more_are_missing(
     assert set(await take(index)) == set(entries)
 
 
-async def test_what_nobody_can_read_does_not_hold_up_the_rest(
+async def test_unreadable_entry_does_not_block_the_others(
     new_index: NewIndex, connection: Connection, prefix: str
 ) -> None:
     index = new_index()
@@ -195,7 +195,7 @@ async def test_what_nobody_can_read_does_not_hold_up_the_rest(
     assert set(await take(index)) == {one, other}
 
 
-async def test_news_that_nobody_can_read_harm_nobody(new_index: NewIndex, connection: Connection, prefix: str) -> None:
+async def test_unreadable_announcement_is_ignored(new_index: NewIndex, connection: Connection, prefix: str) -> None:
     woken = asyncio.Event()
     owner, other = new_index(on_placed=woken.set), new_index()
     await hears(owner, connection, prefix)
@@ -204,7 +204,7 @@ async def test_news_that_nobody_can_read_harm_nobody(new_index: NewIndex, connec
     await asyncio.wait_for(woken.wait(), 60)
 
 
-async def test_a_server_that_is_away_is_said_to_be_away(
+async def test_unreachable_server_raises_unavailable(
     new_index: NewIndex, behind_cutter: Connection, cutter: Cutter
 ) -> None:
     index = new_index(behind_cutter)
@@ -252,7 +252,7 @@ async def test_little_is_taken_out_of_redis_for_a_pool_with_little_credit(new_in
     assert len(await other.missing(entries)) < 200
 
 
-async def test_what_is_here_is_bounded_however_long_a_backlog_waits(new_index: NewIndex, clock: ManualClock) -> None:
+async def test_entries_in_memory_are_bounded_for_any_backlog(new_index: NewIndex, clock: ManualClock) -> None:
     owner, other = new_index(), new_index()
     entries = [entry(partition=n % 8, tenant=f"t-{n % 5}") for n in range(20_000)]
     await owner.add(entries)

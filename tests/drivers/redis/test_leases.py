@@ -26,7 +26,7 @@ NewLeases = Callable[..., RedisLeases]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """Our own: it is flushed and restarted."""
+    """A separate server: it is flushed and restarted."""
     with RedisServer(tmp_path_factory.mktemp("redis"), free_port()) as server:
         yield server
 
@@ -67,7 +67,7 @@ async def test_groups_are_apart(new_leases: NewLeases) -> None:
     assert await recorders.members() == {ME: 2.0}
 
 
-async def test_a_lease_that_nobody_renews_lapses_and_others_wake(new_leases: NewLeases) -> None:
+async def test_lease_without_renewal_lapses_and_wakes_the_others(new_leases: NewLeases) -> None:
     mine, onlookers = new_leases(ttl_sec=SHORT_SEC), new_leases()
     await mine.join(ME, 1.0)
     assert await onlookers.members() == {ME: 1.0}
@@ -90,7 +90,7 @@ async def test_a_lease_that_is_renewed_outlives_its_time(new_leases: NewLeases) 
     assert await onlookers.members() == {ME: 1.0}
 
 
-async def test_who_lapsed_leaves_nothing_behind(new_leases: NewLeases, server: RedisServer) -> None:
+async def test_lapsed_lease_leaves_no_key_behind(new_leases: NewLeases, server: RedisServer) -> None:
     mine, onlookers = new_leases("gone", ttl_sec=SHORT_SEC), new_leases("gone")
     await mine.join(ME, 1.0)
     await onlookers.members()
@@ -147,7 +147,9 @@ async def test_a_client_that_reads_text_will_do(new_leases: NewLeases) -> None:
     assert not await leases.changed(0.05)
 
 
-async def test_a_cut_wire_is_told_in_time_and_the_lease_goes_on(cutter: Cutter, behind_cutter: RedisLeases) -> None:
+async def test_cut_connection_is_noticed_in_time_and_the_lease_goes_on(
+    cutter: Cutter, behind_cutter: RedisLeases
+) -> None:
     await behind_cutter.join(ME, 1.0)
     await cutter.cut()
     async with asyncio.timeout(60):
@@ -158,7 +160,7 @@ async def test_a_cut_wire_is_told_in_time_and_the_lease_goes_on(cutter: Cutter, 
     assert await behind_cutter.members() == {ME: 1.0}
 
 
-async def test_whoever_is_refused_is_told_in_time(cutter: Cutter, behind_cutter: RedisLeases) -> None:
+async def test_refused_connection_raises_in_time(cutter: Cutter, behind_cutter: RedisLeases) -> None:
     await behind_cutter.join(ME, 1.0)
     await cutter.refuse()
     for call in (behind_cutter.renew, behind_cutter.members, behind_cutter.leave):
@@ -215,7 +217,7 @@ async def test_a_join_whose_answer_was_lost_can_be_repeated(
 
 
 @pytest.mark.slow
-async def test_a_frozen_redis_is_told_in_time(server: RedisServer, new_leases: NewLeases) -> None:
+async def test_frozen_redis_is_noticed_in_time(server: RedisServer, new_leases: NewLeases) -> None:
     leases = new_leases(ttl_sec=10.0)
     await leases.join(ME, 1.0)
     server.pause()

@@ -30,19 +30,19 @@ async def ask(connection: Connection, *command: str | bytes | int) -> Any:
     return await connection.ask(*command, failing=Unavailable)
 
 
-async def test_what_was_claimed_or_told_is_remembered_for_five_minutes_and_then_dies(
+async def test_claims_and_acks_are_kept_for_five_minutes(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
-    claimed, told = dispatch(), dispatch()
+    claimed, acked = dispatch(), dispatch()
     await signals.claim(WORKER, [claimed], NOW_MS)
-    await signals.ack([(told.execution_id, told.number)])
+    await signals.ack([(acked.execution_id, acked.number)])
     names = await keys(connection, f"{prefix}:{{c:*")
     assert names
     for name in names:
         assert ACKED_FOR_MS < await ask(connection, "PTTL", name) <= CLAIMS_KEPT_MS
 
 
-async def test_flags_live_for_a_day_at_least_and_two_at_most(
+async def test_revocations_are_kept_for_one_to_two_days(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
     await signals.revoke(POOL, [(A, 1, "EDITED")])
@@ -50,27 +50,27 @@ async def test_flags_live_for_a_day_at_least_and_two_at_most(
     assert DAY_SEC <= await ask(connection, "TTL", name) <= 2 * DAY_SEC
 
 
-async def test_flags_of_yesterday_are_seen_and_those_of_the_day_before_are_not(
+async def test_revocations_of_yesterday_are_seen_and_older_ones_are_not(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
     await signals.begin_generation(POOL)
-    await signals.revoke(POOL, [(A, 1, "old wish")])
+    await signals.revoke(POOL, [(A, 1, "old reason")])
     (today,) = await keys(connection, f"{prefix}:{{f:*[0-9]")
     base, day = today.rsplit(b":", 1)
     yesterday = b"%s:%d" % (base, int(day) - 1)
     await ask(connection, "RENAME", today, yesterday)
-    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "old wish"}
-    await signals.revoke(POOL, [(A, 1, "new wish")])
-    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new wish"}
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "old reason"}
+    await signals.revoke(POOL, [(A, 1, "new reason")])
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new reason"}
     many = [(ExecutionId(f"x-{n}"), 1, "EDITED") for n in range(100)]
     await signals.revoke(POOL, many)
-    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new wish"}
+    assert await signals.pre_start_check(POOL, [dispatch(A)]) == {A: "new reason"}
     await ask(connection, "DEL", today)
     await ask(connection, "RENAME", yesterday, b"%s:%d" % (base, int(day) - 2))
     assert await signals.pre_start_check(POOL, [dispatch(A)]) == {}
 
 
-async def test_a_flush_stops_all_starts_until_the_flags_are_raised_again(
+async def test_flush_stops_all_starts_until_the_revocations_are_restored(
     signals: RedisSignals, connection: Connection
 ) -> None:
     await signals.begin_generation(POOL)
@@ -81,7 +81,7 @@ async def test_a_flush_stops_all_starts_until_the_flags_are_raised_again(
     assert await signals.revoked(POOL, [(A, 1)]) == {}
 
 
-async def test_older_copy_of_redis_is_told_by_its_beat_and_starts_nothing(
+async def test_older_copy_of_redis_is_recognised_by_its_heartbeat_and_starts_nothing(
     signals: RedisSignals, connection: Connection, prefix: str
 ) -> None:
     await signals.begin_generation(POOL)
@@ -114,7 +114,9 @@ async def test_a_claim_that_redis_forgot_can_be_taken_again(signals: RedisSignal
     assert await signals.claim(WORKER, [one], NOW_MS + 1) == [Token(1, NOW_MS + 1)]
 
 
-async def test_a_look_in_a_pool_without_flags_names_no_execution(signals: RedisSignals, connection: Connection) -> None:
+async def test_pre_start_check_in_a_pool_without_revocations_names_no_execution(
+    signals: RedisSignals, connection: Connection
+) -> None:
     await signals.begin_generation(POOL)
 
     async def received() -> int:
@@ -147,7 +149,7 @@ Call = Callable[[RedisSignals], Awaitable[object]]
         pytest.param(lambda signals: signals.beat(POOL, NOW_MS, 0), id="beat"),
     ],
 )
-async def test_a_server_that_is_away_is_said_to_be_away(
+async def test_unreachable_server_raises_unavailable(
     behind_cutter: Connection, cutter: Cutter, prefix: str, call: Call
 ) -> None:
     signals = RedisSignals(behind_cutter, prefix)

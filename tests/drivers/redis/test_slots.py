@@ -1,4 +1,4 @@
-"""Redis Cluster refuses a script that touches keys of two slots, and so does a single node of one, if the script says `#!lua`."""
+"""Redis Cluster refuses a script that uses keys of two slots, and so does a single node with a `#!lua` script."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -73,7 +73,7 @@ async def test_hints_can_be_published(node: Connection, clock: ManualClock, pref
         pytest.fail(error.detail)
 
 
-async def test_claims_and_flags_stay_within_slots(node: Connection, prefix: str) -> None:
+async def test_claims_and_revocations_stay_within_hash_slots(node: Connection, prefix: str) -> None:
     signals = RedisSignals(node, prefix)
     batch = [dispatch(number=n) for n in range(1, 1_001)]
     assert await signals.claim(WORKER, batch, NOW_MS) == [Token(each.number, NOW_MS) for each in batch]

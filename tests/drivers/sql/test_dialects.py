@@ -1,4 +1,4 @@
-"""The databases that share a store have the same statements for it, with the same parameters."""
+"""Databases that share a store have the same statements, with the same parameters."""
 
 import re
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Structs of rows, by the names of their columns."""
+"""Rows as structs, by the names of their columns."""
 
 import msgspec
 

@@ -32,7 +32,7 @@ def prepare(conn: sqlite3.Connection) -> None:
 
 
 def note(text: str) -> Callable[[sqlite3.Connection], str]:
-    """Work that writes a note and answers it."""
+    """Return work that writes a note and returns it."""
 
     def work(conn: sqlite3.Connection) -> str:
         conn.execute("INSERT INTO notes VALUES (?)", (text,))
@@ -63,7 +63,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 
 class Blocked:
-    """The writer held up by a request, so that the following ones gather behind it."""
+    """Blocks the writer with a request, so that the following requests gather behind it."""
 
     def __init__(self, database: ThreadedDatabase) -> None:
         self.go_on = threading.Event()
@@ -77,7 +77,7 @@ class Blocked:
         assert self.go_on.wait(60)
 
     async def group(self, database: ThreadedDatabase, *works: Callable[[sqlite3.Connection], Any]) -> list[Any]:
-        """What the requests are answered when the writer finds them all waiting."""
+        """Return the results of requests that the writer finds waiting together."""
         await eventually(self.began.is_set)
         waiting = [asyncio.ensure_future(database.write(work)) for work in works]
         await asyncio.sleep(0)
@@ -91,10 +91,10 @@ class Blocked:
         return self.statements.count("COMMIT")
 
 
-# Either kind
+# Both kinds of database
 
 
-async def test_what_is_written_is_answered_and_can_be_read(database: SqliteDatabase) -> None:
+async def test_write_returns_its_result_and_is_readable(database: SqliteDatabase) -> None:
     assert await database.write(note("a")) == "a"
     assert await database.read(notes) == ["a"]
 
@@ -119,7 +119,7 @@ async def test_no_error_of_sqlite_crosses_the_edge(database: SqliteDatabase) -> 
         await database.read(lambda conn: conn.execute("SELECT * FROM nowhere"))
 
 
-async def test_a_preparation_that_fails_is_told_in_our_words(tmp_path: Path) -> None:
+async def test_failed_preparation_raises_an_error_of_ours(tmp_path: Path) -> None:
     def spoil(conn: sqlite3.Connection) -> None:
         conn.execute("CREATE nonsense")
 
@@ -153,13 +153,13 @@ async def test_a_bad_request_does_not_harm_its_group(threaded: ThreadedDatabase)
     assert await threaded.read(notes) == ["before", "after"]
 
 
-async def test_requests_of_a_group_see_what_came_before_them(threaded: ThreadedDatabase) -> None:
+async def test_requests_of_a_group_see_earlier_writes(threaded: ThreadedDatabase) -> None:
     answers = await Blocked(threaded).group(threaded, note("a"), notes, note("b"), notes)
     assert answers == ["a", ["a"], "b", ["a", "b"]]
 
 
 async def test_an_answer_comes_only_after_the_commit(threaded: ThreadedDatabase) -> None:
-    """Somebody else, who sees only what is committed, sees everything that was answered."""
+    """Another connection, which sees only committed data, sees every answered write."""
     other = sqlite3.connect(threaded.path)
 
     async def write_and_look(text: str) -> bool:
@@ -170,7 +170,7 @@ async def test_an_answer_comes_only_after_the_commit(threaded: ThreadedDatabase)
     other.close()
 
 
-async def test_nobody_is_answered_while_the_group_is_under_way(threaded: ThreadedDatabase) -> None:
+async def test_no_request_is_answered_before_its_group_is_committed(threaded: ThreadedDatabase) -> None:
     go_on = threading.Event()
     reached = threading.Event()
 
@@ -187,7 +187,7 @@ async def test_nobody_is_answered_while_the_group_is_under_way(threaded: Threade
     assert await grouped == ["first", None]
 
 
-async def test_a_full_disk_fails_what_it_cannot_keep_and_nothing_else_is_lost(threaded: ThreadedDatabase) -> None:
+async def test_full_disk_fails_the_writes_it_cannot_store_and_loses_no_other(threaded: ThreadedDatabase) -> None:
     def shrink(conn: sqlite3.Connection) -> None:
         pages = conn.execute("PRAGMA page_count").fetchone()[0]
         conn.execute(f"PRAGMA max_page_count = {pages + 2}")
@@ -202,7 +202,7 @@ async def test_a_full_disk_fails_what_it_cannot_keep_and_nothing_else_is_lost(th
     assert small == "small" or isinstance(small, StoreUnavailable)
 
 
-async def test_a_caller_that_gave_up_harms_nobody(threaded: ThreadedDatabase) -> None:
+async def test_cancelled_caller_does_not_harm_its_group(threaded: ThreadedDatabase) -> None:
     blocked = Blocked(threaded)
     await eventually(blocked.began.is_set)
     given_up = asyncio.ensure_future(threaded.write(note("given up")))
@@ -224,7 +224,7 @@ async def test_loops_in_several_threads_are_each_answered(threaded: ThreadedData
     assert len(await threaded.read(notes)) == 150
 
 
-async def test_closing_finishes_what_waits_and_refuses_what_follows(tmp_path: Path) -> None:
+async def test_close_finishes_waiting_requests_and_refuses_later_ones(tmp_path: Path) -> None:
     database = ThreadedDatabase(str(tmp_path / "noonday.db"), QUICK, prepare)
     waiting = [asyncio.ensure_future(database.write(note(str(n)))) for n in range(10)]
     await asyncio.sleep(0)
@@ -259,7 +259,7 @@ async def test_a_commit_that_fails_fails_the_whole_group() -> None:
     conn.close()
 
 
-# Errors in our words
+# Errors of ours
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ async def test_a_commit_that_fails_fails_the_whole_group() -> None:
         ("SQLITE_ERROR", "/data/noonday.db: the text of SQLite"),
     ],
 )
-def test_each_kind_of_trouble_says_what_to_do(name: str, words: str) -> None:
+def test_each_error_names_the_remedy(name: str, words: str) -> None:
     error = sqlite3.OperationalError("the text of SQLite")
     error.sqlite_errorname = name
     with pytest.raises(StoreUnavailable, match=words) as caught, translated("/data/noonday.db"):
@@ -325,7 +325,7 @@ async def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
         ThreadedDatabase(str(path), QUICK, prepare)
 
 
-# Which errors are about data
+# Errors about data
 
 
 def named(name: str) -> sqlite3.Error:
@@ -362,7 +362,7 @@ def test_only_errors_about_data_are_final(name: str, kind: type[NoondayError]) -
     assert is_bad_data(caught.value) == (kind is BadData)
 
 
-# Who waits for whom
+# Waiting requests
 
 
 async def test_queries_that_take_long_hold_up_neither_the_engine_nor_each_other(threaded: ThreadedDatabase) -> None:
@@ -411,7 +411,7 @@ async def test_files_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path
     assert modes == {"noonday.db": 0o600, "noonday.db-wal": 0o600, "noonday.db-shm": 0o600}
 
 
-# A writer that can go on no more
+# A broken writer
 
 
 class Failing:
@@ -430,8 +430,8 @@ class Failing:
         return self._conn.execute(statement, *parameters)
 
 
-async def test_writer_that_can_neither_commit_nor_roll_back_says_so_to_everybody(threaded: ThreadedDatabase) -> None:
-    """Those of the group, those who wait behind it, and those who come later: nobody waits for ever."""
+async def test_writer_that_can_neither_commit_nor_roll_back_fails_all_requests(threaded: ThreadedDatabase) -> None:
+    """The requests of the group, those that wait behind it, and later ones fail: none waits for ever."""
     await threaded.write(note("before"))
     threaded._writer._conn = Failing(threaded._writer._conn, "COMMIT", "ROLLBACK")  # type: ignore[assignment]
     answers = await asyncio.gather(*(threaded.write(note(str(n))) for n in range(200)), return_exceptions=True)
@@ -451,7 +451,7 @@ async def test_commit_that_fails_and_is_rolled_back_is_tried_again(threaded: Thr
     assert await threaded.write(note("b")) == "b"
 
 
-async def test_thread_that_meets_an_error_nobody_thought_of_answers(threaded: ThreadedDatabase) -> None:
+async def test_thread_answers_after_an_unexpected_error(threaded: ThreadedDatabase) -> None:
     def fail(conn: object, group: object) -> None:
         raise MemoryError("no more")
 

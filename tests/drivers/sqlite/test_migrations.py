@@ -68,7 +68,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was() -> None:
     assert conn.execute("SELECT count(*) FROM migrations").fetchone() == (0,)
 
 
-async def test_a_store_on_a_refused_file_says_why(tmp_path: Path) -> None:
+async def test_store_on_a_refused_file_raises_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "noonday.db"
     await open_store(str(path), FileOptions(), 0).close()
     conn = connection(path)

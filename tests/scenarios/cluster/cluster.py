@@ -1,4 +1,4 @@
-"""A cluster of real processes on real servers, which a scenario starts, asks, and takes apart."""
+"""A cluster of real processes on real servers. A scenario starts it, sends requests, and harms it."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ from noonday.model.execution import State
 from tests.scenarios.cluster.history import EVERYONE, FROZEN, KILLED, Fault, problems_in
 from tests.scenarios.cluster.processes import Process
 from tests.scenarios.cluster.store import StoreView
-from tests.scenarios.life import now_ms
 from tests.scenarios.process import APP, PATIENCE_SEC, SECRET, UNFINISHED, job_body, until
+from tests.scenarios.server_run import now_ms
 from tests.simulation.history import Answer
 from tests.support.kafka import delete_topics
 from tests.support.servers_up import etcd_urls, kafka_servers, postgres_url, redis_url
@@ -38,7 +38,7 @@ Answered = tuple[int, Any, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the servers are, as a process of the cluster is told."""
+    """The addresses of the servers, as a process of the cluster gets them."""
 
     postgres: str
     redis: str
@@ -47,7 +47,7 @@ class Servers:
 
     @classmethod
     def shared(cls, **own: str) -> "Servers":
-        """Those that run for all tests, but for those that a scenario has for itself because it does them harm."""
+        """The servers of all tests, except for those that a scenario starts for itself because it harms them."""
         there = {
             "postgres": postgres_url,
             "redis": redis_url,
@@ -57,7 +57,7 @@ class Servers:
         return cls(**{name: own.get(name) or find() for name, find in there.items()})
 
     def seen(self, **others: str) -> "Servers":
-        """The same servers, some of them reached another way."""
+        """Return the same servers with other addresses for some of them."""
         return replace(self, **others)
 
     def variables(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ class Servers:
 
 
 class Cluster:
-    """Its names on the servers, its processes, and what was asked and done."""
+    """A cluster: its names on the servers, its processes, its requests and its faults."""
 
     def __init__(self, folder: Path, servers: Servers, **settings: object) -> None:
         """`settings` by their variables, as in `cluster_leases="redis"`."""
@@ -110,20 +110,20 @@ class Cluster:
         await self._session.close()
         await self._clean()
 
-    # -- its processes -------------------------------------------------------------------------------------------------
+    # -- processes -----------------------------------------------------------------------------------------------------
 
-    def serve(self, roles: str, **said: Any) -> Process:
+    def serve(self, roles: str, **options: Any) -> Process:
         """Start a process in some roles without waiting for it."""
-        return self._launch(roles, ["serve", "--roles", roles], **said)
+        return self._launch(roles, ["serve", "--roles", roles], **options)
 
-    def work(self, *pools: str, concurrency: int = 50, **said: Any) -> Process:
+    def work(self, *pools: str, concurrency: int = 50, **options: Any) -> Process:
         """Start a worker without waiting for it; of the pool p, if no other is named."""
         named = [word for pool in pools or ("p",) for word in ("--pool", pool)]
         words = ["worker", APP, *named, "--concurrency", str(concurrency)]
-        return self._launch("worker", words, **said)
+        return self._launch("worker", words, **options)
 
     async def have(self, **wanted: int) -> None:
-        """See to it that so many processes of each kind live, and have begun: `scheduler=2`, `worker=1`."""
+        """Ensure that so many processes of each kind run, and have begun: `scheduler=2`, `worker=1`."""
         for kind, count in wanted.items():
             for _ in range(count - len(self.alive(kind))):
                 self.work() if kind == "worker" else self.serve(kind)
@@ -139,7 +139,7 @@ class Cluster:
             await process.ready()
 
     async def known(self, *workers: Process) -> None:
-        """Wait until the store knows these workers, and so their pools and handlers."""
+        """Wait until the store knows these workers, and their pools and handlers."""
 
         async def look() -> bool:
             rows = await self.store.query("SELECT pid FROM workers WHERE state = 'ALIVE'")
@@ -151,11 +151,11 @@ class Cluster:
         return [process for process in self.processes if process.is_alive and process.kind in kinds]
 
     def one(self, kind: str) -> Process:
-        """The youngest of its kind."""
+        """Return the youngest process of a kind."""
         return self.alive(kind)[-1]
 
     async def until_it_works(self, worker: Process) -> None:
-        """Wait until it has a share of the pool, which others have to give up first."""
+        """Wait until a worker has a share of the pool, which others have to give up first."""
         await self.known(worker)
         deadline, seen = time.monotonic() + PATIENCE_SEC, len(self.lines("start"))
         while not any(line["pid"] == worker.pid for line in self.lines("start")[seen:]):
@@ -173,11 +173,15 @@ class Cluster:
         await until(look)
 
     async def instance_of(self, scheduler: Process) -> str:
-        """The name under which a scheduler owns partitions. It says so itself when it joins."""
+        """Return the name under which a scheduler owns partitions. Its log has it."""
 
         def look() -> str | None:
             return next(
-                (line.split("instance=")[1].split()[0] for line in scheduler.said.splitlines() if "instance=" in line),
+                (
+                    line.split("instance=")[1].split()[0]
+                    for line in scheduler.output.splitlines()
+                    if "instance=" in line
+                ),
                 None,
             )
 
@@ -199,7 +203,7 @@ class Cluster:
 
     @contextmanager
     def guest(self, process: Process) -> Iterator[Process]:
-        """One that stays only for a while, and leaves without a word."""
+        """Let a process take part in the cluster for a while, and kill it at the end."""
         try:
             yield process
         finally:
@@ -209,7 +213,7 @@ class Cluster:
         self.faults.append(Fault("cut off", str(process.pid), now_ms()))
 
     def note_fault(self, kind: str) -> None:
-        """Something happened to what everyone uses."""
+        """Note a fault of a server that every process uses."""
         self.faults.append(Fault(kind, EVERYONE, now_ms()))
 
     def _launch(
@@ -227,7 +231,7 @@ class Cluster:
         self.processes.append(process)
         return process
 
-    # -- what it is asked ----------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, api: Process | None = None, **more: str
@@ -250,8 +254,10 @@ class Cluster:
         return (await self.create_all([job_body(handler, payload, **fields)]))[0]
 
     async def create_many(self, count: int, *, within_sec: float = 0.0, **fields: Any) -> list[Job]:
-        """Create one-shots that are due one after the other, the last one at the end of `within_sec`. Most do nothing; some take
-        their time, fail at first, or snooze. All succeed in the end."""
+        """Create one-shots that are due one after the other, the last one at the end of `within_sec`.
+
+        Most do nothing; some take time, fail at first, or snooze. All succeed in the end.
+        """
         steps = [round(within_sec * (place + 1) / count, 3) for place in range(count)]
         bodies = [
             job_body("act", payload, type="DELAYED", delaySec=delay, **fields)
@@ -260,7 +266,10 @@ class Cluster:
         return await self.create_all(bodies)
 
     async def create_rhythm(self, count: int, for_sec: float) -> list[Job]:
-        """Create recurring jobs, one time a second, that end after a while. Each time is decided once, whatever happens."""
+        """Create recurring jobs with one time a second that end after a while.
+
+        Each time is decided once, through all faults.
+        """
         end = {"endAt": (datetime.now(UTC) + timedelta(seconds=for_sec)).isoformat(), "catchUp": {"policy": "ALL"}}
         kinds = cycle([{"type": "INTERVAL", "everySec": 1}, {"type": "CRON", "schedule": "* * * * * *"}])
         overlaps = cycle(["ALLOW", "SKIP", "BUFFER_ONE"])
@@ -279,7 +288,10 @@ class Cluster:
         return jobs
 
     def new_hold(self) -> Path:
-        """What the handler `stay` waits for: `{"until": str(hold)}`. It ends when the file appears, at last by `release_all`."""
+        """Return a file for the handler `stay` to wait for: `{"until": str(hold)}`.
+
+        `release_all` creates the file at the latest.
+        """
         self._holds.append(self.folder / f"release-{len(self._holds)}")
         return self._holds[-1]
 
@@ -287,7 +299,7 @@ class Cluster:
         for hold in self._holds:
             hold.touch()
 
-    # -- what becomes of it --------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     async def done(self, jobs: Sequence[Job], within_sec: float = PATIENCE_SEC) -> None:
         """Wait until each of these one-shots has succeeded."""
@@ -297,7 +309,7 @@ class Cluster:
             await asyncio.sleep(0.05)
 
     async def quiet(self) -> None:
-        """Wait until nothing is open, and nothing will be due."""
+        """Wait until no execution is open, and none will be due."""
 
         async def look() -> bool:
             return not await self.store.query(UNFINISHED)
@@ -305,7 +317,7 @@ class Cluster:
         await until(look)
 
     async def states(self, jobs: Sequence[Job]) -> Counter[str]:
-        """How many of these one-shots are in which state; WAITING are those that have not been fired."""
+        """Return how many of these one-shots are in each state; WAITING are those that have not been fired."""
         rows = await self.store.query(
             """SELECT x.state, count(*) FROM unnest($1::uuid[]) j (id) LEFT JOIN executions x ON x.job_id = j.id GROUP BY 1""",
             [job["jobId"] for job in jobs],
@@ -313,7 +325,7 @@ class Cluster:
         return Counter({"WAITING" if state is None else State(state).name: count for state, count in rows})
 
     async def execution(self, job: Job, state: str, within_sec: float = PATIENCE_SEC) -> Any:
-        """Wait until the one execution of a one-shot is in a state, and answer its row."""
+        """Wait until the one execution of a one-shot is in a state, and return its row."""
 
         async def look() -> Any:
             rows = await self.store.query("SELECT * FROM executions WHERE job_id = $1", job["jobId"])
@@ -326,7 +338,7 @@ class Cluster:
         return Counter(dict(await self.store.query("SELECT owner, count(*) FROM partitions GROUP BY owner")))
 
     async def owned_by(self, count: int, without: str = "") -> float:
-        """Wait until so many schedulers own all partitions, none of them `without`. Answers how long that took."""
+        """Wait until so many schedulers own all partitions, none of them `without`. Returns how many seconds that took."""
         began = time.monotonic()
 
         async def look() -> bool:
@@ -340,20 +352,20 @@ class Cluster:
         return dict(await self.store.query("SELECT partition, epoch FROM partitions"))
 
     def lines(self, what: str | None = None, job: Job | None = None) -> list[dict[str, Any]]:
-        """What the handlers wrote down, in order."""
+        """The lines that the handlers wrote, in order."""
         if not self.log.exists():
             return []
-        # The last one may be half written: somebody is writing.
+        # The last line may be incomplete while a handler writes it.
         whole, _, _ = self.log.read_text().rpartition("\n")
         lines = [json.loads(line) for line in whole.splitlines()]
         return [line for line in lines if what in (None, line["what"]) and (job is None or job["jobId"] == line["job"])]
 
     async def started(self, job: Job, times: int = 1) -> dict[str, Any]:
-        """Wait until the handler of a job was entered so many times, and answer its last line."""
+        """Wait until the handler of a job was entered so many times, and return its last line."""
         return await until(lambda: len(lines := self.lines("start", job)) >= times and lines[-1])  # type: ignore[no-any-return]
 
     async def lateness(self, jobs: Sequence[Job]) -> float:
-        """By how much the latest of these, of those that had to start once only, started after its time, in seconds."""
+        """Return the lateness in seconds of the latest of these executions, if each started once."""
         rows = await self.store.query(
             "SELECT max(started_ms - due_ms) FROM executions WHERE job_id = ANY ($1::uuid[]) AND dispatch = 1",
             [job["jobId"] for job in jobs],
@@ -361,7 +373,7 @@ class Cluster:
         return float(rows[0][0]) / 1000
 
     async def metric(self, process: Process, name: str, **labels: str) -> float:
-        """What a process says of itself, all series together that have these labels."""
+        """Return the sum of all series of a metric of a process that have these labels."""
         async with self._session.get(f"{process.url}/metrics") as response:
             families = text_string_to_metric_families(await response.text())
         samples = [sample for family in families for sample in family.samples if sample.name == name]
@@ -369,7 +381,7 @@ class Cluster:
 
     @asynccontextmanager
     async def without_workers_at_first(self) -> AsyncIterator[None]:
-        """Have one process of each other role. Check at the end that no promise is broken, and kill all workers."""
+        """Start one process of each other role. Check at the end that no promise is broken, and kill all workers."""
         await self.have(api=1, scheduler=1, recorder=1)
         yield
         self.release_all()
@@ -380,7 +392,7 @@ class Cluster:
         assert not problems
 
     async def problems(self) -> list[str]:
-        """Every promise that was broken since this was last asked, when all is quiet."""
+        """Wait for quiet, and return every promise that was broken since the last call."""
         since_ms, self._checked_ms = self._checked_ms, now_ms()
         return problems_in(await self.store.copy(), self.answers, self.lines(), self.faults, since_ms)
 

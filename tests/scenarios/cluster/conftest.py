@@ -1,4 +1,4 @@
-"""A cluster for each file of scenarios: they share its start, and each sees to it that what it needs is alive."""
+"""One cluster for each file of scenarios. Each scenario ensures that the processes it needs run."""
 
 from pathlib import Path
 

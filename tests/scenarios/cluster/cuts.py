@@ -1,4 +1,4 @@
-"""What takes too long for every run of the tests, and what a cut may look like."""
+"""Cuts that take too long for every run of the tests, and the variants of a cut."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ only_in_chaos = pytest.mark.skipif(not os.environ.get("CHAOS"), reason="takes lo
 
 @dataclass(frozen=True)
 class Cut:
-    """Between two processes and a server: of both directions or one, before a burst or in the middle of it."""
+    """A cut between two processes and a server: of both directions or one, before a burst or in the middle of it."""
 
     towards: Side | None = None
     in_a_burst: bool = False
@@ -23,7 +23,7 @@ class Cut:
         return f"{self.towards or 'both'}-{'burst' if self.in_a_burst else 'idle'}"
 
     async def happen(self, cluster: Cluster, cutter: Cutter, *victims: Process) -> list[Job]:
-        """Answers the jobs of the burst."""
+        """Cut, and return the jobs of the burst."""
         if self.in_a_burst:
             jobs = await cluster.create_many(200, within_sec=2)
             await cluster.started(jobs[20])

@@ -1,4 +1,4 @@
-"""Whether a cluster kept its promises, given what its handlers did and which faults it met."""
+"""Check the promises of a cluster, given the effects of its handlers and the faults that it met."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from tests.scenarios.life import checks_of, effects_of, now_ms
+from tests.scenarios.server_run import checks_of, effects_of, now_ms
 from tests.simulation.checker import check_end
 from tests.simulation.history import Answer, Effect, History
 
 SKEW_MS = 100
-"""What the clocks of processes may differ by: each corrects its own by an answer that takes time on a busy machine."""
+"""The largest difference in ms between clocks of processes: each corrects its own by an answer that is slow on a busy
+machine."""
 ACKNOWLEDGED_MS = 2_000
-"""By then a report is acknowledged, if nothing stands in its way."""
+"""Time in ms within which a report is acknowledged without a disturbance."""
 EVERYONE, BROKER = "", "broker"
-"""Victims that are no process. A broker that is away explains nothing by itself: it keeps reports from being acknowledged."""
+"""Victims that are no process. An unavailable broker explains nothing by itself: it delays the acknowledgement of reports."""
 KILLED, FROZEN = "killed", "frozen"
 Settled = Mapping[tuple[str, int], str]
 """(execution, dispatch) -> the process whose report the store settled."""
@@ -24,15 +25,15 @@ Settled = Mapping[tuple[str, int], str]
 
 @dataclass
 class Fault:
-    """What a scenario did to a process, by its id, or to something that everyone uses."""
+    """A fault of a process, by its id, or of a server that every process uses."""
 
     kind: str
     victim: str
     at_ms: int
     until_ms: int | None = None
-    """When it was over, where it lasted."""
+    """When it was over, if it had a duration."""
     forgot: bool = False
-    """Whether claims and what was told of them are gone."""
+    """Whether claims and acks are lost."""
 
     def met(self, process: str, since_ms: int, until_ms: int) -> bool:
         return (
@@ -42,7 +43,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A second run of one dispatch, or a run beside another, and the fault that the first of the two met."""
+    """A second run of one dispatch, or an overlapping run, and the fault that the first of the two met."""
 
     first: Effect
     second: Effect
@@ -57,9 +58,9 @@ def problems_in(
     since_ms: int = 0,
     settled: Settled | None = None,
 ) -> list[str]:
-    """The checker's word on all promises but one: that a second run needs a fault which explains it, is judged here.
+    """Check all promises. A second run needs a fault that explains it.
 
-    What was done before `since_ms` has been checked already.
+    Effects before `since_ms` have been checked already.
     """
     effects = [_without_skew(effect) for effect in effects_of(lines)]
     recent = [effect for effect in effects if effect.start_ms >= since_ms]
@@ -73,11 +74,11 @@ def problems_in(
 def duplicates_in(
     effects: Sequence[Effect], faults: Sequence[Fault], settled: Settled | None = None
 ) -> Iterator[Duplicate]:
-    """Every run that another of the same dispatch came before, or that began while another was under way."""
+    """Every run after another of the same dispatch, or that began while another was under way."""
     settled = settled or {}
     deaths = {fault.victim: fault.at_ms for fault in faults if fault.kind == KILLED}
     for runs in _by_execution(effects).values():
-        left_behind: dict[int, Fault] = {}  # for each run of a dispatch that had run already: why
+        left_behind: dict[int, Fault] = {}  # for each repeated run of a dispatch, its reason
         for place, run in enumerate(runs):
             for before in sorted(runs[:place], key=lambda before: before.dispatch != run.dispatch):
                 same = before.dispatch == run.dispatch
@@ -91,7 +92,7 @@ def duplicates_in(
                 )
                 if same and fault is not None:
                     left_behind[id(run)] = fault
-                # Whoever runs what was left behind, does so beside whatever came after it.
+                # A worker that runs a dispatch that was left behind does so beside the later dispatches.
                 yield Duplicate(before, run, fault or left_behind.get(id(run)) or left_behind.get(id(before)))
 
 
@@ -105,7 +106,7 @@ def _was_woken_within(fault: Fault, since_ms: int, until_ms: int) -> bool:
 
 
 def _runs_without_excuse(effects: Sequence[Effect], faults: Sequence[Fault], settled: Settled) -> Iterator[str]:
-    """I8: a second run of a dispatch, or one beside another, only if a fault met the first one; else tokens grow with time."""
+    """I8: a dispatch runs a second time, or beside another, only if a fault met the first run; else tokens grow with time."""
     duplicates = list(duplicates_in(effects, faults, settled))
     for duplicate in duplicates:
         if duplicate.fault is None:
@@ -128,20 +129,23 @@ def _by_execution(effects: Sequence[Effect]) -> dict[str, list[Effect]]:
 
 
 def _end_ms(run: Effect, deaths: Mapping[str, int]) -> int:
-    """Whoever is killed ends what it runs."""
+    """A killed process ends its runs."""
     return run.end_ms or deaths.get(run.process) or now_ms()
 
 
 def _excuse(run: Effect, end_ms: int, faults: Sequence[Fault]) -> Fault | None:
-    """A fault met before the run could be known to have ended; rather one of its own process than one of everybody's."""
+    """Return a fault before the end of the run could be known; preferably one of its own process."""
     until_ms = _acknowledged_ms(end_ms, faults)
     met = [fault for fault in faults if fault.met(run.process, run.start_ms - 1_000, until_ms)]
     return max(met, key=lambda fault: fault.victim != EVERYONE, default=None)
 
 
 def _unreported(first: Effect, second: Effect, faults: Sequence[Fault], settled: Settled) -> Fault | None:
-    """Its process was killed before it could report: the store settled the dispatch by the report of the second run. How long a
-    report takes depends on the machine and on how soon a client finds a broker that is back."""
+    """Return the kill of a process before it could report.
+
+    The store settled the dispatch by the report of the second run. How long a report takes depends on the machine and on how
+    soon a client finds a broker that is back.
+    """
     if first.dispatch != second.dispatch or settled.get((first.execution, first.dispatch)) != second.process:
         return None
     if first.process == second.process:
@@ -151,18 +155,18 @@ def _unreported(first: Effect, second: Effect, faults: Sequence[Fault], settled:
 
 
 def _asleep(run: Effect, faults: Sequence[Fault]) -> Fault | None:
-    """Its process was frozen between its pre-start check and its start: it had claimed first, and began last."""
+    """Return the freeze of a process between its pre-start check and its start: it had claimed first, and began last."""
     asleep = (f for f in faults if f.kind == FROZEN and f.victim == run.process)
     return next((fault for fault in asleep if _was_woken_within(fault, run.checked_ms, run.start_ms)), None)
 
 
 def _forgetting(first: Effect, second: Effect, faults: Sequence[Fault]) -> Fault | None:
-    """Redis lost its memory between the two: nobody knows any more that the first was told of."""
+    """Return the loss of Redis's memory between the two runs: the ack of the first was lost."""
     return next((f for f in faults if f.forgot and first.start_ms - 1_000 <= f.at_ms <= second.start_ms), None)
 
 
 def _acknowledged_ms(end_ms: int, faults: Sequence[Fault]) -> int:
-    """When the report of what ended is acknowledged at the latest."""
+    """When the report of an ended run is acknowledged at the latest."""
     until_ms = end_ms + ACKNOWLEDGED_MS
     for fault in sorted(faults, key=lambda fault: fault.at_ms):
         if fault.victim == BROKER and fault.at_ms <= until_ms and (back_ms := fault.until_ms or fault.at_ms) >= end_ms:

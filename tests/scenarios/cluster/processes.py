@@ -1,4 +1,4 @@
-"""A process of a cluster, which a scenario starts, stops, kills, freezes and wakes."""
+"""A process of a cluster. A scenario starts, stops, kills, freezes and wakes it."""
 
 import contextlib
 import os
@@ -29,12 +29,12 @@ class Process:
         env: Mapping[str, str],
         clock_off_sec: float | None = None,
     ) -> None:
-        """`clock_off_sec`: what its clock is wrong by."""
+        """`clock_off_sec`: the error of its clock in seconds."""
         self.name = name
         self.kind = kind
         self._has_parent = words[0] == "worker"
         self._pid: int | None = None
-        """Of a worker's own process, once it was seen."""
+        """The pid of a worker's own process, after it was looked up."""
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
         command = ["-m", "noonday"] if clock_off_sec is None else ["-m", WRONG_CLOCK, str(clock_off_sec)]
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -48,14 +48,17 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process that does the work. A worker has a parent process, which is the one that is started and told to stop."""
+        """The pid of the process that does the work.
+
+        A worker has a parent process, which is the one that is started and stopped.
+        """
         if self._pid is None and self._has_parent and self.is_alive:
             self._pid = next(iter(children_of(self._process.pid)), None)
         return self._pid or self._process.pid
 
     @property
     def parent_pid(self) -> int:
-        """Of the process that was started."""
+        """The pid of the process that was started."""
         return self._process.pid
 
     def send_to_worker(self, number: int) -> None:
@@ -64,19 +67,19 @@ class Process:
 
     @property
     def url(self) -> str | None:
-        """Where it answers, once it does."""
+        """Its address, after it has answered."""
         found = re.search(r"http://\S+", self._out.read_text())
         return found[0] if found else None
 
     @property
-    def said(self) -> str:
-        """What it wrote for people: its log, and why it ended."""
+    def output(self) -> str:
+        """Its log and its last error."""
         return self._err.read_text()
 
     def will_say(self, words: str) -> Awaitable[None]:
-        """What waits until it has said this, in what it says from now on."""
-        already = len(self.said)
-        return until(lambda: words in self.said[already:])
+        """Return a coroutine that waits until the process has written these words after this call."""
+        already = len(self.output)
+        return until(lambda: words in self.output[already:])
 
     @property
     def is_alive(self) -> bool:
@@ -84,21 +87,21 @@ class Process:
 
     @property
     def ended_with(self) -> int | None:
-        """Its exit code, once it has one."""
+        """Its exit code, if it has ended."""
         return self._process.poll()
 
     async def ready(self) -> "Process":
         """Wait until it has begun its work."""
 
         def look() -> bool:
-            assert self.is_alive, f"{self.name} ended with {self._process.returncode}: {self.said[-3000:]}"
+            assert self.is_alive, f"{self.name} ended with {self._process.returncode}: {self.output[-3000:]}"
             return self.url is not None
 
         await until(look)
         return self
 
     def kill(self) -> None:
-        """kill -9, if it is alive; also if it is frozen. Afterwards it is dead."""
+        """Send kill -9, if the process is alive or frozen. It is dead afterwards."""
         if self.is_alive:
             left = {self.pid, *children_of(self._process.pid)}
             self._process.kill()
@@ -112,11 +115,11 @@ class Process:
         self._signal_all(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Let it go on, unless it was killed while it was frozen."""
+        """Resume the process, unless it was killed while it was frozen."""
         self._signal_all(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Ask it to end in good order, without waiting for it."""
+        """Send SIGTERM, without waiting for the end."""
         self._process.send_signal(signal.SIGTERM)
 
     async def exit_code(self) -> int:

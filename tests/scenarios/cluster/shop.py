@@ -1,4 +1,4 @@
-"""An application whose handlers write to the database that the cluster keeps its executions in."""
+"""An application whose handlers write to the database in which the cluster keeps its executions."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ WRITE = "INSERT INTO {schema}_shop.effects (execution, what) VALUES ('{execution
 
 @app.handler("ship", pool="shop")
 async def ship(ctx: Context, payload: dict[str, int]) -> str:
-    """Fails as often as it is told, after it has written and completed."""
+    """Fail as often as the payload says, after the write and the completion."""
     connection = await asyncpg.connect(os.environ[URL])
     try:
         async with connection.transaction():
@@ -30,7 +30,7 @@ async def ship(ctx: Context, payload: dict[str, int]) -> str:
 
 @app.handler("ship_and_go_on", pool="shop")
 async def ship_and_go_on(ctx: Context, payload: dict[str, int]) -> None:
-    """Runs for a while, commits its end, goes on for a while, and fails."""
+    """Run for a while, commit the end, go on for a while, and fail."""
     await asyncio.sleep(0.8)
     async with await psycopg.AsyncConnection.connect(os.environ[URL]) as connection:
         await connection.execute(_write(ctx, "shipped").encode())

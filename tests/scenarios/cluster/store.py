@@ -1,4 +1,4 @@
-"""What a scenario sees in the database of a cluster, and the copy of it that the checker reads."""
+"""The database of a cluster as a scenario reads it, and its copy for the checker."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ UNFINISHED = {
     "executions": f"id IN ({_OPEN})",
     "slots": "true",
 }
-"""What the checker looks at while work goes on: tables, and which of their rows."""
+"""Tables that the checker reads during a run, with a condition for their rows."""
 
 
 class StoreView:
-    """One session, made anew when it broke."""
+    """One session, opened again after it broke."""
 
     def __init__(self, url: str, schema: str) -> None:
         self.schema = schema
@@ -47,11 +47,11 @@ class StoreView:
         return await (await self._open_session()).fetch(sql, *parameters, timeout=60)
 
     async def copy(self) -> sqlite3.Connection:
-        """Everything that the checker looks at, in the tables that it knows."""
+        """Copy all tables that the checker reads."""
         return await self._copy(dict.fromkeys(COPIED, "true"))
 
     async def copy_unfinished(self) -> sqlite3.Connection:
-        """What is open or will be due, as of one commit."""
+        """Copy the rows that are open or will be due, as of one commit."""
         return await self._copy(UNFINISHED)
 
     async def _copy(self, chosen: Mapping[str, str]) -> sqlite3.Connection:
@@ -74,7 +74,7 @@ class StoreView:
 
 
 def new_copy() -> sqlite3.Connection:
-    """Empty tables for what the checker reads."""
+    """Create empty tables for the checker."""
     copied = connect(MEMORY, FileOptions("OFF"))
     prepare(copied)
     copied.execute("CREATE TABLE unreported (execution_id TEXT PRIMARY KEY)")

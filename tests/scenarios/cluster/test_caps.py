@@ -1,4 +1,4 @@
-"""A tenant's cap holds whoever dies, and whatever is forgotten."""
+"""The cap of a tenant is enforced through the death of processes and the loss of Redis's memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ async def cluster(folder: Path) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def test_a_cap_holds_through_the_death_of_every_role_and_a_flush(cluster: Cluster) -> None:
+async def test_cap_is_enforced_through_the_death_of_every_role_and_a_flush(cluster: Cluster) -> None:
     status, answer, _ = await cluster.ask("PUT", "/v1/tenants/default", {"maxRunning": CAP})
     assert status == 200, answer
     jobs = await cluster.create_many(400)
@@ -51,14 +51,14 @@ async def test_a_cap_holds_through_the_death_of_every_role_and_a_flush(cluster: 
 
 @asynccontextmanager
 async def counted(cluster: Cluster) -> AsyncIterator[list[int]]:
-    """Look again and again: what is handed out is what is counted, and no more than the cap."""
+    """Check again and again that the counter equals the number of dispatched executions, and stays within the cap."""
     seen: list[int] = []
     store = StoreView(cluster.servers.postgres, cluster.store.schema)
 
     async def look() -> None:
         while True:
-            handed_out, used, cap = (await store.query(_COUNTED))[0]
-            assert handed_out == used <= cap
+            dispatched, used, cap = (await store.query(_COUNTED))[0]
+            assert dispatched == used <= cap
             seen.append(used)
             await asyncio.sleep(0.01)
 
@@ -70,7 +70,7 @@ async def counted(cluster: Cluster) -> AsyncIterator[list[int]]:
 
 
 async def forget_everything(cluster: Cluster) -> None:
-    """What Redis knows of this cluster is gone."""
+    """Delete everything that Redis knows of this cluster."""
     async with Redis.from_url(cluster.servers.redis) as redis:
         if keys := [key async for key in redis.scan_iter(f"{cluster.name}:*", count=1000)]:
             await redis.delete(*keys)

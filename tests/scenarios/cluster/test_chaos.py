@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.cluster.chaos.run import Plan, live
+from tests.scenarios.cluster.chaos.run import Plan, run_chaos
 from tests.scenarios.cluster.chaos.script import (
     KINDS,
     PROCESS_FAULTS,
@@ -22,7 +22,7 @@ SMALL = {"api": 1, "scheduler": 2, "recorder": 2, "worker": 2}
 
 @pytest.mark.slow
 async def test_a_cluster_that_is_broken_in_many_ways_keeps_its_promises(tmp_path: Path) -> None:
-    report = await live(tmp_path, Plan(SEED, seconds=20, kinds=SMALL, users=3, quiet_sec=600), say=print)
+    report = await run_chaos(tmp_path, Plan(SEED, seconds=20, kinds=SMALL, users=3, quiet_sec=600), say=print)
 
     print(report.text)
     assert not report.broken, report.text

@@ -1,4 +1,4 @@
-"""Which attempts a run of `make chaos` may use up, and which it reports."""
+"""Reasons for used-up attempts in a run of `make chaos`, and attempts that it reports."""
 
 from collections import Counter
 from contextlib import closing
@@ -23,8 +23,8 @@ from tests.scenarios.cluster.store import new_copy
 P, R, FAILED, TIMED_OUT, LOST, SUCCEEDED, DEAD = (
     State[name] for name in ("PENDING", "RUNNING", "FAILED", "TIMED_OUT", "FAILED_WORKER_LOST", "SUCCEEDED", "DEAD")
 )
-TOLD_MS, ENDED_MS = 12_000, 20_000
-DEPLOY = Deploy("71", TOLD_MS, ENDED_MS)
+STOP_ASKED_MS, ENDED_MS = 12_000, 20_000
+DEPLOY = Deploy("71", STOP_ASKED_MS, ENDED_MS)
 LOST_IN_DEPLOY = [(P, 0), (R, 10_000, "w"), (LOST, 45_000, None, "worker w is lost"), (P, 45_000)]
 RETURNED = [(P, 0), (R, 10_000, "w"), (P, 16_000, None, "INTERRUPTED")]
 AGAIN = [(R, 50_000, "v"), (SUCCEEDED, 51_000)]
@@ -136,11 +136,11 @@ def test_broker_away_at_the_end_of_a_deploy_leaves_reports_unacknowledged(
 @pytest.mark.parametrize(
     ("fault", "explains"),
     [
-        (Fault("kafka: kill", BROKER, TOLD_MS - 5_000, TOLD_MS + 1), True),
-        (Fault(FROZEN, "71", TOLD_MS + 1, TOLD_MS + 2), True),
-        (Fault(FROZEN, "72", TOLD_MS + 1, TOLD_MS + 2), False),
+        (Fault("kafka: kill", BROKER, STOP_ASKED_MS - 5_000, STOP_ASKED_MS + 1), True),
+        (Fault(FROZEN, "71", STOP_ASKED_MS + 1, STOP_ASKED_MS + 2), True),
+        (Fault(FROZEN, "72", STOP_ASKED_MS + 1, STOP_ASKED_MS + 2), False),
         (Fault("kafka: kill", BROKER, ENDED_MS + 1, ENDED_MS + 9), False),
-        (Fault("kafka: kill", BROKER, 1, TOLD_MS - 5_000), False),
+        (Fault("kafka: kill", BROKER, 1, STOP_ASKED_MS - 5_000), False),
     ],
     ids=str,
 )
@@ -179,7 +179,7 @@ def test_an_attempt_that_grew_without_a_failure_is_reported() -> None:
     assert problem.startswith("I5: dispatch 2 of x ran as attempt 2")
 
 
-def test_dispatches_under_way_on_a_worker_that_is_told_to_end_are_counted() -> None:
+def test_dispatches_in_flight_on_a_stopping_worker_are_counted() -> None:
     returned, lost = records_of(*RETURNED, *AGAIN), records_of(*LOST_IN_DEPLOY, *AGAIN)
     before = records_of((P, 0), (R, 10_000, "w"), (SUCCEEDED, 11_000))
     elsewhere = records_of((P, 0), (R, 10_000, "v"), (SUCCEEDED, 16_000))

@@ -1,4 +1,4 @@
-"""Workers of a cluster keep to the limits of an endpoint together, whoever of them dies."""
+"""Workers of a cluster respect the limits of an endpoint together, through the death of some of them."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ _keys = count(1)
 
 
 class Counting:
-    """How many calls there are at once, and when each began."""
+    """A receiver that notes the number of concurrent calls, and when each began."""
 
     def __init__(self) -> None:
         self.began: list[float] = []

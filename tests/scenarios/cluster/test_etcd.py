@@ -1,4 +1,5 @@
-"""etcd says who tries, the store says who may: whatever becomes of etcd, epochs never fall and nothing is lost."""
+"""etcd decides which instance tries, the store decides which may: whatever happens to etcd, epochs never fall and nothing
+is lost."""
 
 import asyncio
 from collections import Counter
@@ -54,7 +55,7 @@ async def test_the_leader_of_etcd_is_killed(cluster: Cluster, etcd: Etcd) -> Non
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd, cut: Cut) -> None:
+async def test_process_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: Etcd, cut: Cut) -> None:
     async with Cutter(HOST, etcd.ports[0][0]) as cutter:
         servers = cluster.servers.seen(etcd=f"http://{HOST}:{cutter.port}")
         scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
@@ -70,7 +71,7 @@ async def test_whoever_is_cut_off_from_etcd_is_replaced(cluster: Cluster, etcd: 
             await cluster.all_recorded()
             await cutter.heal()
             await cluster.owned_by(3)
-            assert recorder.is_alive, recorder.said
+            assert recorder.is_alive, recorder.output
 
     print(f"\nscheduler without etcd: others own all after {took:.2f} s")
 
@@ -97,7 +98,7 @@ async def test_leases_move_from_etcd_to_redis_between_restarts(cluster: Cluster)
 
     for process in cluster.alive("scheduler", "recorder"):
         process.stop()
-        assert await process.exit_code() == 0, process.said
+        assert await process.exit_code() == 0, process.output
     cluster.settings["cluster_leases"] = "redis"
     await cluster.have(scheduler=2, recorder=2)
 
@@ -110,7 +111,7 @@ async def test_leases_move_from_etcd_to_redis_between_restarts(cluster: Cluster)
 
 
 async def leader_of(etcd: Etcd) -> int:
-    """The index of the node that leads."""
+    """Return the index of the leading node."""
     async with aiohttp.ClientSession() as session:
         for node, (client, _) in enumerate(etcd.ports):
             async with session.post(f"http://{HOST}:{client}/v3/maintenance/status", json={}) as answer:

@@ -1,7 +1,7 @@
-"""What explains a second run, and what does not."""
+"""Faults that explain a second run, and faults that do not."""
 
 from tests.scenarios.cluster.history import BROKER, EVERYONE, FROZEN, KILLED, Duplicate, Fault, duplicates_in
-from tests.scenarios.life import effects_of
+from tests.scenarios.server_run import effects_of
 from tests.simulation.history import Effect
 
 
@@ -28,7 +28,7 @@ def test_a_run_that_begins_beside_another_is_a_duplicate() -> None:
     assert len(found(run(end_ms=20_000), run(dispatch=2, start_ms=15_000, end_ms=16_000))) == 1
 
 
-def test_whoever_is_killed_has_ended_what_it_ran() -> None:
+def test_killed_process_has_ended_its_runs() -> None:
     killed = Fault(KILLED, "1", 10_500)
 
     assert not found(run(end_ms=None), run(dispatch=2, start_ms=40_000), faults=[killed])
@@ -56,7 +56,7 @@ def test_a_cut_that_began_before_the_run_and_outlasted_its_start_explains_it() -
     assert found(*runs, faults=[healed])[0].fault is None
 
 
-def test_the_own_fault_of_a_process_is_named_before_one_of_everybody() -> None:
+def test_fault_of_the_process_is_named_before_one_of_all_processes() -> None:
     flush, frozen = Fault("redis: flush", EVERYONE, 10_100), Fault(FROZEN, "1", 10_200, 10_900)
 
     assert found(run(), run(start_ms=50_000), faults=[flush, frozen])[0].fault is frozen
@@ -77,7 +77,7 @@ def test_a_redis_that_forgets_long_after_the_acknowledgement_explains_nothing() 
     assert found(run(), run(start_ms=50_000), faults=[empty])[0].fault is None
 
 
-def test_what_was_left_behind_is_explained_also_where_it_runs_beside_what_came_after_it() -> None:
+def test_stale_run_beside_its_successor_is_explained() -> None:
     flush = Fault("redis: flush", EVERYONE, 12_000)
     first, next_, stale = run(), run(dispatch=2, start_ms=20_000, end_ms=20_100, process="2"), run(start_ms=20_050)
 

@@ -1,4 +1,4 @@
-"""Kafka carries work and reports: while it is away nothing starts, what runs goes on, and nothing is lost."""
+"""Kafka carries dispatches and reports: while it is away, nothing starts, running executions go on, and nothing is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest.fixture(scope="module")
 def side_doors() -> list[int]:
-    """Where the broker listens besides its usual port, and where it says that it does: a cutter's port."""
+    """Additional listeners of the broker, and the addresses that it advertises: the ports of cutters."""
     return free_ports(2)
 
 
 @pytest.fixture(scope="module")
 def kafka(folder: Path, side_doors: list[int]) -> Iterator[Kafka]:
-    """A client is told by the broker where to go. Whoever comes through the cutter is told to stay with it."""
+    """Start a broker with a listener for each cutter: clients connect to the address that the broker advertises."""
     client, controller = ports = free_ports(2)
     behind, cutter = side_doors
     settings = {
@@ -79,7 +79,7 @@ async def test_the_broker_is_restarted(cluster: Cluster, kafka: Kafka) -> None:
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter, cut: Cut) -> None:
+async def test_process_cut_off_from_kafka_is_replaced(cluster: Cluster, cutter: Cutter, cut: Cut) -> None:
     servers = cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
     scheduler, recorder = cluster.serve("scheduler", servers=servers), cluster.serve("recorder", servers=servers)
     worker = cluster.work(servers=servers)
@@ -97,7 +97,7 @@ async def test_whoever_is_cut_off_from_kafka_is_replaced(cluster: Cluster, cutte
 
 
 async def test_a_worker_cut_off_from_kafka_stops_nevertheless(cluster: Cluster, cutter: Cutter) -> None:
-    """What it could not report is found when its recorder marks it as lost."""
+    """The recorder of the worker marks it as lost, and so finds the runs that it could not report."""
     servers = cluster.servers.seen(kafka=f"{HOST}:{cutter.port}")
     for other in cluster.alive("worker"):
         cluster.kill(other)
@@ -113,7 +113,7 @@ async def test_a_worker_cut_off_from_kafka_stops_nevertheless(cluster: Cluster, 
     worker.stop()
 
     await worker.exit_code()
-    assert "stopped without acknowledged reports" in worker.said
+    assert "stopped without acknowledged reports" in worker.output
     release.touch()
     await cluster.have(worker=1)
     await cluster.done([job])

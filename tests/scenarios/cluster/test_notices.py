@@ -1,4 +1,4 @@
-"""People are told once of what happened on a cluster, whoever of it dies meanwhile."""
+"""Recipients get each event of a cluster once, through the death of its processes."""
 
 from datetime import UTC, datetime
 from itertools import count

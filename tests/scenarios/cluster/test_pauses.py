@@ -1,4 +1,4 @@
-"""A pause is in effect when it is answered, whichever scheduler owns what falls due."""
+"""A pause is in effect when it is acknowledged, whichever scheduler owns the partition."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""PostgreSQL is the truth: without it nothing is accepted and nothing fires, and nothing that runs is lost."""
+"""PostgreSQL is the truth: without it no request is accepted and nothing fires, and no running execution is lost."""
 
 import asyncio
 import time
@@ -82,7 +82,7 @@ async def test_a_postgres_that_stands_still_for_all_starts_no_storm_of_take_over
     await cluster.done(jobs)
     await cluster.owned_by(2)
 
-    # Once when each of the two is back, and once when its share falls to it.
+    # Once when each of the two is back, and once when its share is assigned to it.
     assert max(epoch - epochs[partition] for partition, epoch in (await cluster.epochs()).items()) <= 4
     print(f"\nPostgreSQL stood still: late at most {await cluster.lateness(jobs):.2f} s")
 
@@ -99,7 +99,7 @@ async def test_a_frozen_postgres_is_answered_with_503(cluster: Cluster, postgres
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres, cut: Cut) -> None:
+async def test_process_cut_off_from_postgres_is_replaced(cluster: Cluster, postgres: Postgres, cut: Cut) -> None:
     count = len(cluster.alive("scheduler"))
     async with Cutter(HOST, postgres.port) as cutter:
         servers = cluster.servers.seen(postgres=f"postgresql://postgres@{HOST}:{cutter.port}/noonday")
@@ -115,10 +115,10 @@ async def test_whoever_is_cut_off_from_postgres_is_replaced(cluster: Cluster, po
             await cluster.done(jobs)
             await cluster.all_recorded()
             leaving.stop()
-            assert await leaving.exit_code() == 0, leaving.said
+            assert await leaving.exit_code() == 0, leaving.output
             await cutter.heal()
             await cluster.owned_by(count + 1)
-            assert recorder.is_alive, recorder.said
+            assert recorder.is_alive, recorder.output
 
     print(f"\nschedulers without PostgreSQL: others own all after {took:.2f} s")
 

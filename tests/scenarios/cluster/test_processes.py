@@ -1,4 +1,4 @@
-"""What the loss of a process costs, whoever it is and whatever it did."""
+"""The cost of the loss of a process, for each role."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -40,7 +40,7 @@ async def test_a_scheduler_that_is_stopped_hands_over_at_once(cluster: Cluster) 
     took = await cluster.owned_by(1, without=instance)
     await cluster.done(jobs)
 
-    assert await leaving.exit_code() == 0, leaving.said
+    assert await leaving.exit_code() == 0, leaving.output
     print(f"\nclean stop: others own all after {took * 1000:.0f} ms; late at most {await cluster.lateness(jobs):.2f} s")
 
 
@@ -73,10 +73,10 @@ async def test_a_scheduler_frozen_past_its_lease_is_refused_when_it_wakes(cluste
     await cluster.owned_by(2)
     await cluster.done(jobs)
 
-    assert frozen.is_alive, frozen.said
+    assert frozen.is_alive, frozen.output
 
 
-async def test_what_a_former_owner_fires_is_refused_by_epoch(cluster: Cluster) -> None:
+async def test_fire_of_a_former_owner_is_refused_by_epoch(cluster: Cluster) -> None:
     await cluster.have(api=1, scheduler=2, recorder=1, worker=1)
     former = cluster.one("scheduler")
     refused = await cluster.metric(former, "noonday_refused_total", kind="epoch")
@@ -106,10 +106,10 @@ async def test_a_recorder_killed_or_frozen_is_replaced(cluster: Cluster) -> None
     cluster.kill(dying)
     await cluster.done(jobs)
 
-    assert frozen.is_alive, frozen.said
+    assert frozen.is_alive, frozen.output
 
 
-async def test_what_an_api_answered_before_it_was_killed_happens(cluster: Cluster) -> None:
+async def test_jobs_that_a_killed_api_accepted_run(cluster: Cluster) -> None:
     await cluster.have(api=1, scheduler=1, recorder=1, worker=1)
     jobs = await cluster.create_many(200, within_sec=1)
 
@@ -120,7 +120,7 @@ async def test_what_an_api_answered_before_it_was_killed_happens(cluster: Cluste
     assert (await cluster.get(f"/v1/jobs/{jobs[0]['jobId']}"))["jobId"] == jobs[0]["jobId"]
 
 
-async def test_a_pool_without_workers_keeps_its_work_and_says_so(cluster: Cluster) -> None:
+async def test_pool_without_workers_keeps_its_work_and_is_reported(cluster: Cluster) -> None:
     await cluster.have(api=1, scheduler=1, recorder=1)
     assert (await cluster.ask("PUT", "/v1/pools/processes", {}))[0] in (200, 201)
     jobs = await cluster.create_all([job_body("mule", {"sec": 0}, pool="processes")] * 20)
@@ -145,11 +145,11 @@ async def test_a_process_whose_clock_is_far_off_does_not_start(cluster: Cluster,
 
     late = cluster.work(**odd) if kind == "worker" else cluster.serve(kind, **odd)
 
-    assert await late.exit_code() == 2, late.said
-    assert "the clock of this machine differs from the database's by +300.0 s" in late.said
+    assert await late.exit_code() == 2, late.output
+    assert "the clock of this machine differs from the database's by +300.0 s" in late.output
 
 
-async def test_a_process_whose_clock_is_a_little_off_works_in_time_and_says_so(cluster: Cluster) -> None:
+async def test_process_whose_clock_is_slightly_wrong_works_in_time_and_logs_it(cluster: Cluster) -> None:
     await cluster.have(api=1, scheduler=1, recorder=1, worker=1)
     fast, slow = cluster.work(clock_off_sec=20.0), cluster.serve("scheduler", clock_off_sec=-20.0)
     await cluster.ready(fast, slow)
@@ -157,7 +157,7 @@ async def test_a_process_whose_clock_is_a_little_off_works_in_time_and_says_so(c
     for worker in cluster.alive("worker"):
         if worker is not fast:
             worker.stop()
-            assert await worker.exit_code() == 0, worker.said
+            assert await worker.exit_code() == 0, worker.output
     await cluster.owned_by(len(cluster.alive("scheduler")))
 
     jobs = await cluster.create_many(100, within_sec=2)

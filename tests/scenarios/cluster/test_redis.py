@@ -1,4 +1,4 @@
-"""Redis is never in the path of correctness: what its loss costs is time."""
+"""Redis is never in the path of correctness: its loss costs time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -28,7 +28,7 @@ def redis(folder: Path) -> Iterator[Redis]:
     scope="module", loop_scope="module", params=["memory", pytest.param("redis", marks=only_in_chaos)]
 )
 async def cluster(folder: Path, redis: Redis, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    """With the near future in the process that owns it, or in Redis."""
+    """A cluster with its hot index in the owner's process, and one with its hot index in Redis."""
     async with cluster_on(
         folder / request.param, Servers.shared(redis=redis.url), cluster_hot_index=request.param
     ) as cluster:
@@ -63,7 +63,7 @@ async def test_a_flush_in_a_burst_costs_no_more_than_time(cluster: Cluster) -> N
     print(f"\nRedis flushed three times: late at most {await cluster.lateness(jobs):.2f} s")
 
 
-async def test_what_was_cancelled_before_a_flush_does_not_start(cluster: Cluster) -> None:
+async def test_execution_cancelled_before_a_flush_does_not_start(cluster: Cluster) -> None:
     release = cluster.new_hold()
     busy = await cluster.create_all([job_body("stay", {"until": str(release)})] * SLOTS)
     await until(lambda: all_are(cluster, busy, "RUNNING"))
@@ -107,7 +107,7 @@ async def test_while_redis_is_away_nothing_starts_and_nothing_is_lost(cluster: C
 
 
 @every_cut
-async def test_whoever_is_cut_off_from_redis_holds_nobody_up(cluster: Cluster, redis: Redis, cut: Cut) -> None:
+async def test_process_cut_off_from_redis_delays_no_other(cluster: Cluster, redis: Redis, cut: Cut) -> None:
     """A scheduler goes on, late at most; a worker leaves its share of the pool to others."""
     async with Cutter(HOST, redis.port) as cutter:
         servers = cluster.servers.seen(redis=f"redis://{HOST}:{cutter.port}/0")

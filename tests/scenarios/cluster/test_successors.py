@@ -29,7 +29,7 @@ async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
         yield
 
 
-async def test_a_worn_out_worker_has_a_successor_and_finishes_what_it_runs(cluster: Cluster) -> None:
+async def test_worn_out_worker_has_a_successor_and_finishes_its_runs(cluster: Cluster) -> None:
     worker = cluster.work()
     await cluster.ready(worker)
     await cluster.known(worker)
@@ -38,14 +38,14 @@ async def test_a_worn_out_worker_has_a_successor_and_finishes_what_it_runs(clust
     (long,) = await cluster.create_all([job_body("stay", {"until": str(release)})])
     await cluster.execution(long, "RUNNING")
 
-    (deaf,) = await cluster.create_all([job_body("deaf", {"until": str(never)}, timeoutSec=1, **ONCE)])
+    (stubborn,) = await cluster.create_all([job_body("stubborn", {"until": str(never)}, timeoutSec=1, **ONCE)])
     new = await until(lambda: next((pid for pid in children_of(parent) if pid != old), None))
-    await cluster.execution(deaf, "DEAD")
+    await cluster.execution(stubborn, "DEAD")
     await until(lambda: _is_known(cluster, new))
     jobs = await cluster.create_many(20)
     await cluster.done(jobs)
 
-    assert not has_ended(old), "it still runs what takes long"
+    assert not has_ended(old), "the worker still runs the long execution"
     release.touch()
     execution = await cluster.execution(long, "SUCCEEDED")
     assert (execution["attempt"], execution["dispatch"]) == (1, 1)
@@ -57,7 +57,7 @@ async def test_a_worn_out_worker_has_a_successor_and_finishes_what_it_runs(clust
     assert await cluster.metric(worker, "noonday_abandoned_runs") == 0
 
     worker.stop()
-    assert await worker.exit_code() == 0, worker.said
+    assert await worker.exit_code() == 0, worker.output
 
 
 async def test_a_worker_killed_by_itself_ends_its_parent_with_the_signal(cluster: Cluster) -> None:
@@ -69,7 +69,7 @@ async def test_a_worker_killed_by_itself_ends_its_parent_with_the_signal(cluster
 
 
 async def test_a_stop_that_reaches_parent_and_worker_interrupts_and_ends_with_0(cluster: Cluster) -> None:
-    """As systemd does it to all processes of a control group, and a terminal to those in its foreground."""
+    """Like systemd, which signals all processes of a control group, and a terminal, which signals its foreground processes."""
     worker = cluster.work("processes")
     await cluster.known(await worker.ready())
     (job,) = await cluster.create_all([job_body("mule", {"sec": 3600}, pool="processes")])
@@ -77,7 +77,7 @@ async def test_a_stop_that_reaches_parent_and_worker_interrupts_and_ends_with_0(
     worker.send_to_worker(signal.SIGTERM)
     worker.stop()
 
-    assert await worker.exit_code() == 0, worker.said
+    assert await worker.exit_code() == 0, worker.output
     execution = await cluster.execution(job, "PENDING")
     assert (execution["attempt"], execution["dispatch"]) == (1, 2)
     assert (await cluster.ask("POST", f"/v1/executions/{execution['id']}/cancel"))[0] in (200, 202)

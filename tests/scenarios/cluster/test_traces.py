@@ -1,4 +1,4 @@
-"""What a cluster sends to an OTLP receiver: each process its own spans, which are one story when they are put together."""
+"""The spans that a cluster sends to an OTLP receiver: each process sends its own, and together they are one trace."""
 
 import asyncio
 import time
@@ -21,8 +21,8 @@ from noonday.runtime.tracing import Tracing
 from noonday.wiring.settings.loading import load_settings
 from noonday.wiring.telemetry import tracing_of
 from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
-from tests.scenarios.life import now_ms
 from tests.scenarios.process import SECRET, job_body, until
+from tests.scenarios.server_run import now_ms
 from tests.support.factories import NOW_MS, dispatch
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -34,7 +34,7 @@ SAMPLED = 1
 
 @dataclass(frozen=True)
 class Span:
-    """As it came over the wire, with the process that sent it."""
+    """A span as it was sent, with the process that sent it."""
 
     name: str
     trace: str
@@ -74,7 +74,7 @@ class Receiver:
 
 @pytest.fixture(scope="module")
 def promptly() -> Iterator[pytest.MonkeyPatch]:
-    """Spans are sent at once, not every five seconds."""
+    """Send spans at once, instead of every five seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         yield patch
@@ -99,7 +99,7 @@ async def cluster(folder: Path, receiver: Receiver, promptly: pytest.MonkeyPatch
         yield cluster
 
 
-async def test_one_story_leads_through_all_four_roles(cluster: Cluster, receiver: Receiver) -> None:
+async def test_one_trace_leads_through_all_four_roles(cluster: Cluster, receiver: Receiver) -> None:
     job = await _create(cluster, job_body("act"))
     execution = await _succeeded(cluster, job)
     await receiver.have(CALLER, create=1)
@@ -147,7 +147,7 @@ async def test_a_creation_lasts_until_the_job_is_stored(cluster: Cluster, receiv
 
 @asynccontextmanager
 async def _jobs_locked(cluster: Cluster) -> AsyncIterator[Awaitable[None]]:
-    """No job can be stored. What is handed out waits until somebody tries to."""
+    """Block the storage of jobs. A dispatch waits until a request tries to store one."""
     session = await asyncpg.connect(cluster.servers.postgres)
     jobs = f"{cluster.store.schema}.jobs"
     waiting = f"SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{jobs}'::regclass"
@@ -159,7 +159,7 @@ async def _jobs_locked(cluster: Cluster) -> AsyncIterator[Awaitable[None]]:
         await session.close()
 
 
-async def test_a_process_that_stops_sends_what_it_has(
+async def test_stopping_process_sends_its_remaining_spans(
     cluster: Cluster, receiver: Receiver, promptly: pytest.MonkeyPatch
 ) -> None:
     with promptly.context() as patch:
@@ -172,12 +172,12 @@ async def test_a_process_that_stops_sends_what_it_has(
     assert not receiver.of(trace, "process")
 
     leaving.stop()
-    assert await leaving.exit_code() == 0, leaving.said
+    assert await leaving.exit_code() == 0, leaving.output
 
     await receiver.have(trace, process=1)
 
 
-async def test_what_an_untraced_scheduler_hands_out_is_in_the_trace_of_its_execution(receiver: Receiver) -> None:
+async def test_dispatch_of_an_untraced_scheduler_is_in_the_trace_of_its_execution(receiver: Receiver) -> None:
     untraced = dispatch(trace=TRACEPARENT)
 
     async with _tracing(receiver) as tracing:
@@ -188,7 +188,7 @@ async def test_what_an_untraced_scheduler_hands_out_is_in_the_trace_of_its_execu
     assert receiver.of(trace)[0].links == [(CALLER, CALLING)]
 
 
-async def test_what_a_program_creates_is_below_what_it_is_doing(receiver: Receiver) -> None:
+async def test_span_of_a_creation_is_a_child_of_the_callers_span(receiver: Receiver) -> None:
     async with _tracing(receiver) as tracing:
         with tracing.creating(1, f"00-{'c' * 32}-{CALLING}-01"), tracing.creating(1, None):
             pass
@@ -198,7 +198,7 @@ async def test_what_a_program_creates_is_below_what_it_is_doing(receiver: Receiv
     assert [doing.parent, created.parent] == [CALLING, doing.id]
 
 
-async def test_a_refused_creation_says_why_but_not_what_was_in_it(cluster: Cluster, receiver: Receiver) -> None:
+async def test_span_of_a_refused_creation_has_the_error_but_no_payload(cluster: Cluster, receiver: Receiver) -> None:
     with pytest.raises(AssertionError, match="secret"):
         await _create(cluster, job_body("act", timezone="secret"), f"00-{'d' * 32}-{CALLING}-01")
 
@@ -222,7 +222,7 @@ async def test_a_share_of_all_executions_can_be_traced(receiver: Receiver, monke
 
 @asynccontextmanager
 async def _tracing(receiver: Receiver) -> AsyncIterator[Tracing]:
-    """As a process has it, in this one."""
+    """Tracing in this process, as another process has it."""
     tracing = tracing_of(load_settings({"telemetry.otlp_endpoint": receiver.url}, {}, None))
     yield tracing
     await asyncio.to_thread(tracing.flush)
@@ -240,7 +240,7 @@ async def _create(cluster: Cluster, body: Job, traceparent: str = TRACEPARENT) -
 
 
 async def _succeeded(cluster: Cluster, job: Job) -> dict[str, Any]:
-    """Its execution, as the API shows it."""
+    """Return the successful execution of a job, as the API shows it."""
     row = await cluster.execution(job, "SUCCEEDED")
     return await cluster.get(f"/v1/executions/{row['id']}")  # type: ignore[no-any-return]
 

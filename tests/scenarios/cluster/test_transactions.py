@@ -21,7 +21,7 @@ from tests.scenarios.process import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 IN_VAIN_MS = 120_000
-"""So that nothing is found by the sweeper: whatever runs was told of."""
+"""The sweeper is so rare that every execution comes from a notification."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -78,7 +78,7 @@ async def test_an_application_creates_jobs_of_a_cluster_and_reads_their_results(
     assert (await running.get_job(job.job_id)).state == "COMPLETED"
 
 
-async def test_what_the_code_declares_is_declared_on_the_cluster(cluster: Cluster, running: Running) -> None:
+async def test_declared_jobs_exist_on_the_cluster(cluster: Cluster, running: Running) -> None:
     jobs = (await cluster.get("/v1/jobs?uniqueKey=code:nightly"))["jobs"]
     assert [job["name"] for job in jobs] == ["nightly"]
 
@@ -118,7 +118,7 @@ async def test_a_handler_that_fails_before_its_commit_has_written_nothing(cluste
     assert await effects(cluster, execution.execution_id) == ["shipped"]
 
 
-async def test_what_a_handler_does_after_its_commit_changes_nothing(cluster: Cluster, running: Running) -> None:
+async def test_work_of_a_handler_after_its_commit_changes_nothing(cluster: Cluster, running: Running) -> None:
     job = await app.enqueue("ship_and_go_on", {"order": 8})
     execution = await ended(cluster, running, job)
     assert execution.state == "SUCCEEDED"
@@ -133,12 +133,12 @@ async def test_what_a_handler_does_after_its_commit_changes_nothing(cluster: Clu
     assert (again.state, again.attempt, again.dispatch, again.result) == ("SUCCEEDED", 1, 1, 8)
 
 
-async def test_a_plain_function_is_told_that_it_cannot_complete(running: Running) -> None:
+async def test_plain_function_cannot_complete(running: Running) -> None:
     job = await app.enqueue("plain")
     assert "only in a coroutine handler on a cluster" in await app.result(job, timeout=60)
 
 
-async def test_what_was_handed_out_is_replayed(cluster: Cluster, running: Running) -> None:
+async def test_dispatched_jobs_are_replayed(cluster: Cluster, running: Running) -> None:
     job = await app.enqueue(ship, {"order": 10})
     await app.result(job, timeout=60)
     words = [

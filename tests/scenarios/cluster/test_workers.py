@@ -1,4 +1,4 @@
-"""What becomes of the work of a worker that dies, stands still, or has no room."""
+"""The work of a worker that dies, freezes, or has no free slot."""
 
 import time
 from collections.abc import AsyncIterator
@@ -28,8 +28,11 @@ async def no_promise_is_broken(cluster: Cluster) -> AsyncIterator[None]:
 
 
 async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(cluster: Cluster) -> None:
-    """Both are judged after six ticks of their recorder. What they had claimed and not begun is taken over when the claims
-    lapse. The one that stood still gives up what it holds when it wakes, and goes on under another name."""
+    """Both workers are judged after six ticks of their recorder.
+
+    Dispatches that they had claimed and not begun are taken over when the claims lapse. The frozen worker drops its dispatches
+    when it wakes, and goes on under another identity.
+    """
     dying, frozen, idle = cluster.work(), cluster.work(), cluster.work("processes")
     await cluster.known(dying, frozen, idle)
     release = cluster.new_hold()
@@ -58,11 +61,11 @@ async def test_work_of_a_worker_that_died_or_stood_still_is_done_by_others(clust
     assert {line["pid"] for job in running for line in cluster.lines("start", job)[1:]} <= {heir.pid, frozen.pid}
     assert (await cluster.get("/v1/pools/processes"))["note"] == "no workers"
     for job in running:
-        moves = (await cluster.execution(job, "SUCCEEDED"))["transitions"]
-        assert f"[{State.FAILED_WORKER_LOST.value}," in moves, moves
+        transitions = (await cluster.execution(job, "SUCCEEDED"))["transitions"]
+        assert f"[{State.FAILED_WORKER_LOST.value}," in transitions, transitions
 
 
-async def test_what_waits_for_a_full_worker_is_done_by_another_and_once(cluster: Cluster) -> None:
+async def test_work_of_a_full_worker_is_done_once_by_another(cluster: Cluster) -> None:
     full = cluster.work(concurrency=2)
     await cluster.known(full)
     release = cluster.new_hold()
@@ -77,7 +80,7 @@ async def test_what_waits_for_a_full_worker_is_done_by_another_and_once(cluster:
     await cluster.done(waiting)
     release.touch()
     await cluster.done(long)
-    # What it still had in hand, it has had the time to begin before this.
+    # The worker has had the time to begin its remaining dispatches before this.
     await cluster.until_it_works(full)
 
     assert all(len(cluster.lines("start", job)) == 1 for job in waiting)

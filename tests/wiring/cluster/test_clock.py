@@ -1,4 +1,4 @@
-"""The clock of a process in a cluster is measured by the store's."""
+"""The clock of a process in a cluster is measured against the store's."""
 
 import pytest
 

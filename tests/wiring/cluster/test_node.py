@@ -1,4 +1,4 @@
-"""Roles that share a process tell each other what they did."""
+"""Roles that share a process notify each other of their work."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -25,7 +25,7 @@ from tests.support.postgres import postgres_store
 
 @pytest.fixture
 async def node() -> AsyncIterator[Node]:
-    """A process with all roles that nobody has started."""
+    """A process with all roles, which is not started."""
     async with AsyncExitStack() as opened:
         redis, prefix = await opened.enter_async_context(redis_connection())
         store = await opened.enter_async_context(postgres_store(0))

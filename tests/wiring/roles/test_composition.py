@@ -1,4 +1,4 @@
-"""Which loops a process runs follows from its roles alone."""
+"""The loops of a process follow from its roles alone."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ async def test_embedded_engine_has_the_loops_of_all_roles(surface: Surface) -> N
     assert set(engine.loops) == shared | {"recorder", "revocations"}
 
 
-async def test_placed_entry_wakes_the_dispatcher_of_its_process(surface: Surface) -> None:
+async def test_added_entry_wakes_the_dispatcher_of_its_process(surface: Surface) -> None:
     scheduler, intake = surface.scheduler(), IntakePart(surface.drivers, surface.context)
     one, now_ms = job(), surface.drivers.clock.now_ms()
     await intake.services.sender.send_new([NewJob(one, Fire(now_ms, now_ms))], now_ms)

@@ -1,4 +1,4 @@
-"""What is done now and then, on an engine that stands still."""
+"""Housekeeping on an engine that is not started."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ class Service:
 
 
 class NotedRole(ProcessRole):
-    """A role that notes what it is asked to do, and whether its coroutine runs meanwhile."""
+    """A role that notes its calls, and whether its coroutine runs meanwhile."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
         super().__init__(name)

@@ -71,7 +71,7 @@ def test_settings_made_by_hand_can_be_checked_too() -> None:
         check(Settings(host="0.0.0.0"))
 
 
-def test_what_is_no_network_is_refused() -> None:
+def test_invalid_network_is_refused() -> None:
     with pytest.raises(BadSettings, match=r"webhooks\.allow_networks: .*'localhost'"):
         load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "localhost"})
 
@@ -83,7 +83,7 @@ def test_a_name_goes_with_a_password(password: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ({"email.host": "mail.example.com"}, "email.sender is not: set email.sender"),
         ({**MAIL, "email.sender": "Noonday"}, "email.sender is 'Noonday': must be an address"),
@@ -96,14 +96,14 @@ def test_a_name_goes_with_a_password(password: dict[str, str]) -> None:
         ({**MAIL, "email.starttls": "maybe"}, "must be always or auto or never"),
     ],
 )
-def test_email_that_cannot_work_is_refused(flags: dict[str, Any], said: str) -> None:
-    assert said in complaint(flags)
+def test_email_that_cannot_work_is_refused(flags: dict[str, Any], message: str) -> None:
+    assert message in complaint(flags)
 
 
-def test_limits_that_do_not_fit_into_a_kafka_message_are_refused_with_what_would_be_needed() -> None:
-    said = complaint({"kafka.servers": "127.0.0.1:9092", "limits.payload_bytes": 2_000_000})
-    assert "kafka.message_bytes is 1048576, but a dispatch within the configured limits may need 2131" in said
-    assert "lower limits.payload_bytes or limits.progress_bytes" in said
+def test_limits_that_do_not_fit_into_a_kafka_message_are_refused_with_the_needed_size() -> None:
+    message = complaint({"kafka.servers": "127.0.0.1:9092", "limits.payload_bytes": 2_000_000})
+    assert "kafka.message_bytes is 1048576, but a dispatch within the configured limits may need 2131" in message
+    assert "lower limits.payload_bytes or limits.progress_bytes" in message
 
 
 def test_without_kafka_nothing_has_to_fit_into_a_message() -> None:

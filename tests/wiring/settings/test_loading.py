@@ -31,7 +31,7 @@ def toml_line(key: str, value: Any) -> str:
     return f"{'[' + section[0] + ']' if section else ''}\n{name} = {json.dumps(value)}\n"
 
 
-def test_without_any_wish_the_defaults_hold() -> None:
+def test_defaults_apply_without_any_setting() -> None:
     loaded = load()
     assert loaded == Settings()
     assert (loaded.data, loaded.host, loaded.port) == ("noonday.db", "127.0.0.1", 8080)
@@ -39,7 +39,7 @@ def test_without_any_wish_the_defaults_hold() -> None:
 
 def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
     if doc.type == "integer":
-        # Near the default, so that no limit is passed and settings still go together.
+        # Near the default, so that no limit is passed and settings still agree.
         near = doc.default or 3
         return st.integers(max(2, near - 50), near + min(50, near))
     if doc.type == "boolean":
@@ -58,7 +58,7 @@ def values_for(doc: SettingDoc) -> st.SearchStrategy[Any]:
 
 
 TOGETHER = ("auth.", "email.")
-"""Sections whose settings go together."""
+"""Sections whose settings agree with each other."""
 
 
 ALONE = [doc for key, doc in DOCS.items() if key not in ("host", "logs_url_template") and not key.startswith(TOGETHER)]
@@ -72,9 +72,9 @@ documented_values = st.sampled_from(ALONE).flatmap(
 @given(documented_values)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_setting_can_come_from_each_source_and_flags_beat_environment_beats_file(
-    tmp_path: Path, wish: tuple[SettingDoc, Any, Any]
+    tmp_path: Path, setting: tuple[SettingDoc, Any, Any]
 ) -> None:
-    doc, value, other = wish
+    doc, value, other = setting
     assume(value != other)
     in_file = file_with(tmp_path, toml_line(doc.key, value))
     other_in_file = file_with(tmp_path, toml_line(doc.key, other), "other.toml")
@@ -163,7 +163,7 @@ def test_a_name_like_no_other_gets_no_guess() -> None:
         ("data = ''", "data is '' (file {path}): must be text, not empty"),
     ],
 )
-def test_a_wrong_value_in_the_file_says_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:
+def test_wrong_value_in_the_file_is_refused_with_the_allowed_range(tmp_path: Path, text: str, expected: str) -> None:
     path = file_with(tmp_path, text)
     assert complaint(toml=path) == expected.format(path=path)
 
@@ -183,11 +183,13 @@ def test_a_wrong_value_in_the_file_says_what_is_allowed(tmp_path: Path, text: st
         ("NOONDAY_AUTH_SECRET", "short", "auth.secret is (hidden) ({}): must be text of at least 32 characters"),
     ],
 )
-def test_a_wrong_value_in_the_environment_says_what_is_allowed(variable: str, value: str, expected: str) -> None:
+def test_wrong_value_in_the_environment_is_refused_with_the_allowed_range(
+    variable: str, value: str, expected: str
+) -> None:
     assert complaint(env={variable: value}) == expected.format(f"environment variable {variable}")
 
 
-def test_everything_wrong_is_told_at_once_and_can_be_read_by_a_program() -> None:
+def test_every_flaw_is_reported_at_once_and_in_machine_readable_form() -> None:
     with pytest.raises(BadSettings) as caught:
         load({"prot": 1}, {"NOONDAY_PORT": "x", "NOONDAY_AUTH_SECRET": "short"})
     flaws = caught.value.context["flaws"]
@@ -214,8 +216,8 @@ def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_networks_are_listed_with_commas() -> None:
-    said = load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8, fd00::/8"}).webhooks
-    assert said.networks == ("127.0.0.0/8", "fd00::/8")
+    webhooks = load(env={"NOONDAY_WEBHOOKS_ALLOW_NETWORKS": "127.0.0.0/8, fd00::/8"}).webhooks
+    assert webhooks.networks == ("127.0.0.0/8", "fd00::/8")
     assert load().webhooks.networks == ()
 
 

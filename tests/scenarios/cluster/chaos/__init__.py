@@ -1,5 +1,6 @@
-"""A whole cluster on servers of its own, users who ask for everything, and a seeded script that breaks things.
+"""A whole cluster on servers of its own, users who send every kind of request, and a seeded script of faults.
 
-`script` is what a seed decides, `site` the servers and the wires to them, `seats` the processes, `faults` what is done to both,
-`users` the load, `run` one life from start to quiet, `report` what is said of it. See docs/chaos.md.
+`script` decides the faults of a seed, `site` has the servers and the connections to them, `seats` the processes, `faults`
+carries out the faults, `users` make the load, `run` plays one run from start to quiet, `report` describes it. See
+docs/chaos.md.
 """

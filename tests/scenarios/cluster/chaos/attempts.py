@@ -1,6 +1,6 @@
-"""Checks that every attempt was used up for a reason: a failure that the load asked for, or a fault that met its worker.
+"""Check that every attempt was used up for a reason: a failure that the load asked for, or a fault of its worker.
 
-A deploy is no such reason. A worker that is told to end finishes or returns what it runs, and that costs no attempt.
+A deploy is no such reason. A worker that is stopped finishes or returns its runs, and that costs no attempt.
 """
 
 import sqlite3
@@ -15,9 +15,9 @@ from noonday.model.execution import OPEN, State
 from tests.scenarios.cluster.history import ACKNOWLEDGED_MS, BROKER, FROZEN, KILLED, Fault
 
 SEVERED = "cut off from kafka"
-"""The cut that keeps a worker from reporting. No other one may cost an attempt."""
+"""The server whose cut keeps a worker from reporting. No other cut may cost an attempt."""
 STARTED_BEFORE_MS = 1_000
-"""How long before the start of a run a fault may end and still have met it: clocks differ, and reports are batched."""
+"""How long before the start of a run a fault may end and still have met it, in ms: clocks differ, and reports are batched."""
 FAILURES = (State.FAILED, State.TIMED_OUT, State.FAILED_WORKER_LOST)
 EXPECTED_FAILURES = (
     ("ValueError", "told to"),
@@ -25,46 +25,46 @@ EXPECTED_FAILURES = (
     ("Timeout", "did not end within 0.5 s"),
     ("HTTP_500", "answered 500"),
 )
-"""Types of the failures that users ask for, and how their messages begin."""
+"""Types of the failures that users ask for, and the beginnings of their messages."""
 
 
 @dataclass
 class Deploy:
-    """A process that was told to end (SIGTERM) and was replaced."""
+    """A process that was stopped with SIGTERM and replaced."""
 
     process: str
-    told_ms: int
+    stop_asked_ms: int
     ended_ms: int | None = None
 
 
 def stopped_unheard(deploys: Sequence[Deploy], faults: Sequence[Fault]) -> Iterator[Fault]:
-    """Processes that ended while the broker was away: nobody acknowledged what they reported last."""
+    """Faults for processes that ended while the broker was away: nobody acknowledged their last reports."""
     for deploy in deploys:
         for fault in faults:
             until_ms = (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS
             if fault.victim == BROKER and deploy.ended_ms and fault.at_ms <= deploy.ended_ms <= until_ms:
-                yield Fault("stopped while kafka was away", deploy.process, deploy.told_ms, deploy.ended_ms)
+                yield Fault("stopped while kafka was away", deploy.process, deploy.stop_asked_ms, deploy.ended_ms)
 
 
 def was_hindered(deploy: Deploy, ended_ms: int, faults: Sequence[Fault], processes: Container[str]) -> bool:
-    """Whether a fault met a process, or a server, between the order to end and the end."""
+    """Whether a fault met a process, or a server, between its SIGTERM and its end."""
     return any(
         (fault.victim == deploy.process or fault.victim not in processes)
         and fault.at_ms <= ended_ms
-        and (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS >= deploy.told_ms
+        and (fault.until_ms or fault.at_ms) + ACKNOWLEDGED_MS >= deploy.stop_asked_ms
         for fault in faults
     )
 
 
 @dataclass(frozen=True)
 class DispatchRecord:
-    """One dispatch of an execution, as the transitions in the store tell it."""
+    """One dispatch of an execution, as the transitions in the store show it."""
 
     execution: str
     number: int
     attempt: int
     outcome: str
-    """The state that ended it, or why it returned without one, as in INTERRUPTED."""
+    """The state that ended it, or the reason of its return, such as INTERRUPTED."""
     ended_ms: int
     process: str = ""
     """The worker's process; empty if no worker reported a start."""
@@ -78,7 +78,7 @@ class DispatchRecord:
 
 @dataclass(frozen=True)
 class Loss:
-    """An attempt that ended because its worker was taken for lost, with the fault that explains it."""
+    """An attempt that ended because its worker was judged lost, with the fault that explains it."""
 
     record: DispatchRecord
     fault: Fault | None
@@ -91,8 +91,8 @@ def read_dispatches(copy: sqlite3.Connection) -> list[DispatchRecord]:
     rows = copy.execute("SELECT id, transitions FROM executions")
     return [
         record
-        for execution, moves in rows
-        for record in _dispatches_of(execution, msgspec.json.decode(f"[{moves}]"), processes)
+        for execution, transitions in rows
+        for record in _dispatches_of(execution, msgspec.json.decode(f"[{transitions}]"), processes)
     ]
 
 
@@ -116,7 +116,7 @@ def check_attempts(
     faults: Sequence[Fault],
     deploys: Sequence[Deploy],
 ) -> Iterator[str]:
-    """Names every attempt that was used up without a reason."""
+    """Report every attempt that was used up without a reason."""
     for loss in losses_in(records, faults, deploys):
         if loss.fault is None:
             yield _describe(loss)
@@ -125,12 +125,12 @@ def check_attempts(
 
 
 def under_way_at_deploys(records: Sequence[DispatchRecord], deploys: Iterable[Deploy]) -> Counter[str]:
-    """Outcomes of the dispatches that ran on a worker when it was told to end."""
+    """Outcomes of the dispatches that ran on a worker when it was stopped."""
     return Counter(
         record.outcome
         for deploy in deploys
         for record in records
-        if record.was_under_way(deploy.process, deploy.told_ms)
+        if record.was_under_way(deploy.process, deploy.stop_asked_ms)
     )
 
 
@@ -168,8 +168,11 @@ class _Transition:
 
 
 def _cause_of_loss(record: DispatchRecord, faults: Sequence[Fault], deploy: Deploy | None) -> Fault | None:
-    """A worker is lost if it is killed, frozen, or cut off from the log. A broker that is away is a cause only while the worker
-    ends: it cannot report then, and does not wait."""
+    """Return the fault that explains a lost worker, if there is one.
+
+    A worker is lost if it is killed, frozen, or cut off from the log. An unavailable broker is a cause only while the worker
+    ends: it cannot report then, and does not wait.
+    """
     since_ms = (record.started_ms or record.ended_ms) - STARTED_BEFORE_MS
     until_ms = min(record.ended_ms, deploy.ended_ms or record.ended_ms) if deploy else record.ended_ms
     for fault in faults:
@@ -177,7 +180,7 @@ def _cause_of_loss(record: DispatchRecord, faults: Sequence[Fault], deploy: Depl
             return fault
     if deploy is None:
         return None
-    return next((fault for fault in faults if _met(fault, BROKER, deploy.told_ms, until_ms)), None)
+    return next((fault for fault in faults if _met(fault, BROKER, deploy.stop_asked_ms, until_ms)), None)
 
 
 def _met(fault: Fault, victim: str, since_ms: int, until_ms: int) -> bool:
@@ -192,16 +195,19 @@ def _describe(loss: Loss) -> str:
     if loss.deploy is None:
         return f"I15: {what} was lost with process {record.process or '?'}, and no fault met that process"
     return (
-        f"deploy: {what} was used up by a deploy: process {record.process} was told to end at {loss.deploy.told_ms}, ended at "
-        f"{loss.deploy.ended_ms}, and no fault met it"
+        f"deploy: {what} was used up by a deploy: process {record.process} was stopped at "
+        f"{loss.deploy.stop_asked_ms}, ended at {loss.deploy.ended_ms}, and no fault met it"
     )
 
 
 def _unexpected_failures(
     records: Iterable[DispatchRecord], faults: Sequence[Fault], deploys: Sequence[Deploy]
 ) -> Iterator[str]:
-    """A run fails as its payload says. Anything else, as in an interrupted run that is reported as a failure, needs a fault."""
-    told = {deploy.process: deploy.told_ms for deploy in deploys}
+    """A run fails as its payload says.
+
+    Any other failure, such as an interrupted run that is reported as a failure, needs a fault.
+    """
+    told = {deploy.process: deploy.stop_asked_ms for deploy in deploys}
     for record in records:
         if record.outcome not in (State.FAILED.name, State.TIMED_OUT.name) or _is_expected(record.reason):
             continue
@@ -222,7 +228,7 @@ def _is_expected(reason: Any) -> bool:
 
 
 def _miscounted(records: Iterable[DispatchRecord], lines: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A handler is told the attempt that the transitions say: it grows by a failure, and by nothing else."""
+    """The attempt that a handler receives is that of the transitions: it grows by a failure alone."""
     attempts = {(record.execution, record.number): record.attempt for record in records}
     for line in lines:
         stored = attempts.get((line["execution"], line["dispatch"]))

@@ -1,4 +1,4 @@
-"""Carries a script out: each step meets whoever has its seat by then."""
+"""Carry out a script. Each step meets the process that has its seat at that time."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -12,15 +12,15 @@ from tests.scenarios.cluster.chaos.seats import Seat
 from tests.scenarios.cluster.chaos.site import Site
 from tests.scenarios.cluster.cluster import Cluster
 from tests.scenarios.cluster.history import BROKER, EVERYONE, Fault
-from tests.scenarios.life import now_ms
+from tests.scenarios.server_run import now_ms
 
 VICTIMS = {"redis": EVERYONE, "kafka": BROKER}
-"""EndpointKey the loss of a server meets, as far as it matters to a second run: claims are in Redis, reports go by Kafka."""
+"""The victims of the loss of a server, as far as second runs are concerned: claims are in Redis, reports go through Kafka."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """A step that was carried out, from when until when."""
+    """A step that was carried out, with its start and end."""
 
     step: Step
     at_ms: int
@@ -28,7 +28,8 @@ class Done:
 
 
 class Faults:
-    """What was done, and what could not be: a seat was empty, a server already harmed."""
+    """The faults that were carried out, and the number of those that were not: a seat was empty, or a server already
+    harmed."""
 
     def __init__(self, cluster: Cluster, site: Site, seats: Mapping[str, Seat]) -> None:
         self.done: list[Done] = []
@@ -40,7 +41,7 @@ class Faults:
         self._harmed: set[str] = set()
 
     async def carry_out(self, script: Iterable[Step]) -> None:
-        """Ends when everything is healed."""
+        """Carry out all steps. Returns when all faults are healed."""
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as group:
             for step in script:

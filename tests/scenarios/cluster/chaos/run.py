@@ -1,4 +1,4 @@
-"""One life of a cluster: load and faults, then peace, then the question whether every promise was kept."""
+"""One run of a cluster: load and faults, then recovery, then the check of every promise."""
 
 import asyncio
 import contextlib
@@ -13,21 +13,21 @@ from typing import Any
 
 from tests.scenarios.cluster.chaos.attempts import read_dispatches, settled_by, stopped_unheard
 from tests.scenarios.cluster.chaos.faults import Faults
-from tests.scenarios.cluster.chaos.report import Life, Report, read_lateness, read_load, read_states
+from tests.scenarios.cluster.chaos.monitor import StoreMonitor
+from tests.scenarios.cluster.chaos.report import Report, RunRecord, read_lateness, read_load, read_states
 from tests.scenarios.cluster.chaos.script import KINDS, seats_of, write_script
 from tests.scenarios.cluster.chaos.seats import Seat
 from tests.scenarios.cluster.chaos.site import Site
 from tests.scenarios.cluster.chaos.users import User
-from tests.scenarios.cluster.chaos.watch import Watcher
 from tests.scenarios.cluster.cluster import Cluster, cluster_on
 from tests.scenarios.cluster.history import KILLED, problems_in
-from tests.scenarios.life import effects_of, now_ms
 from tests.scenarios.process import UNFINISHED, until
 from tests.scenarios.receiver import Receiver
+from tests.scenarios.server_run import effects_of, now_ms
 
 SAY_EVERY_SEC = 5.0
 CAPS = {"maxRunning": 60, "pools": {"p": {"maxRunning": 50}}}
-"""Low enough to be reached, and never to be exceeded."""
+"""Low enough to be reached; never exceeded."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Plan:
     fault_every_sec: float = 2.0
     users: int = 4
     quiet_sec: float = 480.0
-    """How long quiet is waited for: the last net under everything takes six minutes."""
+    """How long the run waits for quiet, in seconds: orphan recovery, the last mechanism, takes six minutes."""
 
 
-async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
-    """Leaves the logs of all processes and servers, the history, the store and the report in `folder`."""
+async def run_chaos(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
+    """Play a run. Leaves the logs of all processes and servers, the history, the store and the report in `folder`."""
     site = Site(folder, seats_of(plan.kinds))
     settings = {"worker_drain_sec": 4, "worker_cancel_grace_sec": 3}
     async with (
@@ -63,13 +63,13 @@ async def live(folder: Path, plan: Plan, say: Callable[[str], None]) -> Report:
         status, answer, _ = await cluster.ask("PUT", "/v1/tenants/default", CAPS)
         assert status == 200, answer
         run = _Run(plan, cluster, site, seats, receiver.url, say)
-        await run.live()
+        await run.play()
         copy = await cluster.store.copy()
-        life = run.life(copy)
-        _keep(folder, life, copy)
-        settled = settled_by(life.dispatches)
-        problems = problems_in(copy, cluster.answers, life.lines, life.harm, settled=settled)
-    report = Report(life, [*life.problems, *problems])
+        record = run.record(copy)
+        _keep(folder, record, copy)
+        settled = settled_by(record.dispatches)
+        problems = problems_in(copy, cluster.answers, record.lines, record.harm, settled=settled)
+    report = Report(record, [*record.problems, *problems])
     (folder / "report.txt").write_text(report.text + "\n")
     return report
 
@@ -96,28 +96,28 @@ class _Run:
         self.seats = seats
         self.say = say
         self.faults = Faults(cluster, site, seats)
-        self.watcher = Watcher(site.postgres.url, cluster.store.schema)
+        self.monitor = StoreMonitor(site.postgres.url, cluster.store.schema)
         self.users = [User(cluster, number, plan.seed, receiver) for number in range(plan.users)]
         self.began_ms = now_ms()
         self.quiet_sec = plan.quiet_sec
         self.problems: list[str] = []
 
-    async def live(self) -> None:
+    async def play(self) -> None:
         keepers = [seat.keep() for seat in self.seats.values()]
-        async with _beside(*keepers, self.watcher.watch(), self._say_on()):
+        async with _beside(*keepers, self.monitor.run(), self._say_on()):
             await self._load()
             await self._be_quiet()
-        await self.watcher.look()
-        await self.watcher.close()
+        await self.monitor.check()
+        await self.monitor.close()
         await self._end_all()
 
-    def life(self, copy: sqlite3.Connection) -> Life:
-        """All that was noted of it, with what is left in the store."""
+    def record(self, copy: sqlite3.Connection) -> RunRecord:
+        """Return all data of the run, with the rows that are left in the store."""
         self._name_workers()
         lines = self.cluster.lines()
         surprises = [surprise for user in self.users for surprise in user.surprises]
         deploys = [deploy for seat in self.seats.values() for deploy in seat.deploys]
-        return Life(
+        return RunRecord(
             seed=self.plan.seed,
             seconds=self.plan.seconds,
             kinds=self.plan.kinds,
@@ -130,9 +130,9 @@ class _Run:
             answers=self.cluster.answers,
             statuses=sum((user.statuses for user in self.users[1:]), self.users[0].statuses),
             lines=lines,
-            looks=self.watcher.looks,
+            checks=self.monitor.checks,
             quiet_sec=self.quiet_sec,
-            problems=[*surprises, *self.watcher.problems.values(), *self.problems],
+            problems=[*surprises, *self.monitor.problems.values(), *self.problems],
             lateness_ms=read_lateness(copy, effects_of(lines), self.cluster.answers),
             states=read_states(copy),
             load=read_load(copy),
@@ -141,7 +141,7 @@ class _Run:
         )
 
     def _name_workers(self) -> None:
-        """A fault or a deploy that met a worker before its own process was seen was noted under the pid of its parent."""
+        """Replace the parent's pid in faults and deploys that met a worker before its own process was known."""
         own = {str(process.parent_pid): str(process.pid) for process in self.cluster.processes}
         for fault in self.cluster.faults:
             fault.victim = own.get(fault.victim, fault.victim)
@@ -149,7 +149,7 @@ class _Run:
             deploy.process = own.get(deploy.process, deploy.process)
 
     async def _load(self) -> None:
-        """Until the last fault is healed, users go on."""
+        """Let users send requests until the last fault is healed."""
         plan = self.plan
         script = write_script(plan.seed, plan.seconds, plan.fault_every_sec, list(self.seats))
         breaking = asyncio.create_task(self.faults.carry_out(script))
@@ -161,7 +161,7 @@ class _Run:
         return breaking.done() and time.monotonic() >= end
 
     async def _be_quiet(self) -> None:
-        """Wait until nothing is open, and nothing will be due. If that never comes, the checker says what is."""
+        """Wait until no execution is open or will be due. If that never happens, the checker reports what is open."""
         self.say(f"{self._clock()}  all is healed; waiting for quiet")
         began = time.monotonic()
         with contextlib.suppress(AssertionError):
@@ -169,14 +169,14 @@ class _Run:
         self.quiet_sec = time.monotonic() - began
 
     async def _is_quiet(self) -> bool:
-        """Nothing stays paused for ever."""
+        """Resume paused jobs, so that none stays paused for ever, and return whether nothing is open."""
         await asyncio.sleep(0.5)
         for (job,) in await self.cluster.store.query("SELECT id::text FROM jobs WHERE state = 1"):
             await self.users[0].resume(job)
         return not await self.cluster.store.query(UNFINISHED)
 
     async def _end_all(self) -> None:
-        """In peace, each process ends when it is told to, with exit code 0."""
+        """Stop each process after recovery. It must end with exit code 0."""
         processes = [seat.process for seat in self.seats.values()]
         for process in processes:
             process.stop()
@@ -184,13 +184,13 @@ class _Run:
             with contextlib.suppress(AssertionError):
                 await process.exit_code()
             if process.ended_with != 0:
-                self.problems.append(f"{process.name} was told to end, and its exit code is {process.ended_with}")
+                self.problems.append(f"{process.name} was stopped, and its exit code is {process.ended_with}")
 
     async def _say_on(self) -> None:
         while True:
             created = sum(answer.action == "create" for answer in self.cluster.answers)
             self.say(
-                f"{self._clock()}  {self.faults.begun} faults, {created} jobs created, {self.watcher.done} executions done"
+                f"{self._clock()}  {self.faults.begun} faults, {created} jobs created, {self.monitor.done} executions done"
             )
             await asyncio.sleep(SAY_EVERY_SEC)
 
@@ -201,7 +201,7 @@ class _Run:
 
 @asynccontextmanager
 async def _beside(*endless: Any) -> AsyncIterator[None]:
-    """These run until the block is left. If one of them fails, so does the block."""
+    """Run coroutines until the block is left. If one of them fails, so does the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in endless]
         yield
@@ -209,13 +209,13 @@ async def _beside(*endless: Any) -> AsyncIterator[None]:
             task.cancel()
 
 
-def _keep(folder: Path, life: Life, copy: sqlite3.Connection) -> None:
+def _keep(folder: Path, record: RunRecord, copy: sqlite3.Connection) -> None:
     with closing(sqlite3.connect(folder / "store.db")) as kept:
         copy.backup(kept)
-    _write_lines(folder / "answers.jsonl", [asdict(answer) for answer in life.answers])
-    _write_lines(folder / "faults.jsonl", [asdict(done) for done in life.faults])
-    _write_lines(folder / "harm.jsonl", [asdict(fault) for fault in life.harm])
-    _write_lines(folder / "deploys.jsonl", [asdict(deploy) for deploy in life.deploys])
+    _write_lines(folder / "answers.jsonl", [asdict(answer) for answer in record.answers])
+    _write_lines(folder / "faults.jsonl", [asdict(done) for done in record.faults])
+    _write_lines(folder / "harm.jsonl", [asdict(fault) for fault in record.harm])
+    _write_lines(folder / "deploys.jsonl", [asdict(deploy) for deploy in record.deploys])
 
 
 def _write_lines(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What a seed decides: which fault meets whom, when, and for how long. A pure function."""
+"""The script of a seed: each fault with its target, its time and its duration. A pure function."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from tests.support.tcp_cutter import Side
 What = Literal["kill", "freeze", "stop", "cut", "refuse", "restart", "flush", "empty"]
 
 KINDS: Mapping[str, int] = {"api": 2, "scheduler": 3, "recorder": 2, "worker": 3}
-"""Who sits in a cluster."""
+"""The number of processes of each kind in a cluster."""
 PROCESS_FAULTS: Mapping[What, int] = {"kill": 30, "freeze": 20, "stop": 10, "cut": 24, "refuse": 6}
 SERVER_FAULTS: Mapping[str, Mapping[What, int]] = {
     "postgres": {"restart": 2, "kill": 1, "freeze": 2},
@@ -25,7 +25,7 @@ REACHES: Mapping[str, Sequence[str]] = {
     "recorder": ("postgres", "redis", "kafka", "etcd"),
     "worker": ("redis", "kafka"),
 }
-"""Which servers it makes a difference to be cut off from."""
+"""The servers that each kind of process uses."""
 SERVER_SHARE = 0.2
 LASTS_SEC: Mapping[What, Sequence[float]] = {
     "kill": (0.0, 0.5, 3.0),
@@ -34,31 +34,31 @@ LASTS_SEC: Mapping[What, Sequence[float]] = {
     "cut": (0.5, 4.0, 10.0, 25.0),
     "refuse": (0.5, 3.0, 8.0),
 }
-"""Around what decides: a lease of 3 s, a worker that stood still for 20 s, a claim of 30 s."""
+"""Durations around the critical timeouts: a lease of 3 s, a worker that stalled for 20 s, a claim of 30 s."""
 SERVER_LASTS_SEC: Sequence[float] = (0.0, 1.0, 4.0, 9.0)
 DEPLOY_EVERY_SEC = 20.0
-"""How often some process is told to end and replaced, as by a deploy."""
+"""How often a process is stopped and replaced, as by a deploy."""
 PAUSE_EVERY_SEC = 30.0
 PAUSE_SEC = (2.0, 6.0)
-"""How often, and for how long, PostgreSQL stands still: around what a recorder's tick takes."""
+"""How often, and for how long, PostgreSQL stalls: around the duration of a recorder's tick."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One fault: of a seat, as in `worker 2`, or of a server."""
+    """One fault: of a seat, such as `worker 2`, or of a server."""
 
     at_sec: float
     what: What
     whom: str
     lasts_sec: float
     server: str = ""
-    """From which a seat is cut off."""
+    """The server from which a seat is cut off."""
     towards: Side | None = None
-    """In which direction nothing arrives; both, without one."""
+    """The direction in which no data arrive; both by default."""
 
     @property
     def kind(self) -> str:
-        """As it is counted in a report."""
+        """The name under which a report counts it."""
         one_way = f", towards the {self.towards} only" if self.towards else ""
         where = f" from {self.server}" if self.server else ""
         return f"{self.whom.split()[0]}: {self.what}{where}{one_way}"
@@ -69,7 +69,7 @@ def seats_of(kinds: Mapping[str, int]) -> list[str]:
 
 
 def write_script(seed: int, seconds: float, every_sec: float, seats: Sequence[str]) -> Iterator[Step]:
-    """Faults at random, a deploy every 20 s, and pauses of PostgreSQL, in the order of time."""
+    """Return random faults, a deploy every 20 s, and stalls of PostgreSQL, in the order of time."""
     steps = (_at_random(seed, seconds, every_sec, seats), _deploys(seed, seconds, seats), _pauses(seed, seconds))
     return merge(*steps, key=lambda step: step.at_sec)
 
@@ -95,7 +95,7 @@ def _middles(every_sec: float, seconds: float) -> Iterator[float]:
 
 
 def _at_random(seed: int, seconds: float, every_sec: float, seats: Sequence[str]) -> Iterator[Step]:
-    """Faults one after the other, `every_sec` on average, each of them as likely as the tables say."""
+    """Faults one after the other, `every_sec` on average, with the probabilities of the tables."""
     random = Random(f"faults/{seed}")
     at_sec = 0.0
     while (at_sec := at_sec + random.expovariate(1 / every_sec)) < seconds:

@@ -1,4 +1,4 @@
-"""The seats of a cluster: whoever dies is replaced, as a supervisor would."""
+"""The seats of a cluster. A seat replaces its process after each end, as a supervisor would."""
 
 import asyncio
 import time
@@ -10,22 +10,22 @@ from tests.scenarios.cluster.chaos.site import Wires
 from tests.scenarios.cluster.cluster import Cluster, Servers
 from tests.scenarios.cluster.history import FROZEN, Fault
 from tests.scenarios.cluster.processes import Process
-from tests.scenarios.life import now_ms
+from tests.scenarios.server_run import now_ms
 from tests.support.tcp_cutter import Side
 
-LOOK_SEC = 0.1
+CHECK_SEC = 0.1
 AGAIN_SEC = 1.0
-"""How long a seat is empty after its process ended by itself."""
+"""Seconds for which a seat is empty after its process ended by itself."""
 END_SEC = 90.0
-"""How long a process may take to end in good order, whatever it cannot reach."""
+"""Seconds that a process may take to stop, whichever servers it cannot reach."""
 OUT_OF_TIME = "Timeout ("
-"""How the output of a process begins that reaches its stop deadline and ends with exit code 1."""
+"""The beginning of the output of a process that reaches its stop deadline and ends with exit code 1."""
 CONCURRENCY = 50
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that ended without being killed, and what it said last."""
+    """A process that ended without being killed, and its last output."""
 
     name: str
     process: str
@@ -35,11 +35,11 @@ class Ended:
     """Whether it had begun its work."""
     last_words: str
     at_deadline: bool = False
-    """Whether it was told to end, and reached its stop deadline."""
+    """Whether it was stopped, and reached its stop deadline."""
 
 
 class Seat:
-    """One place, the process that has it at present, and the wires that it reaches the servers by."""
+    """A seat: its name, its present process, and its connections to the servers."""
 
     def __init__(self, name: str, cluster: Cluster, servers: Servers, wires: Wires) -> None:
         self.name = name
@@ -50,9 +50,9 @@ class Seat:
         self._cluster = cluster
         self._servers = servers
         self._cuts: dict[str, list[Fault]] = {}
-        """The faults of cuts that are in force, by server."""
+        """The faults of present cuts, by server."""
         self._frozen: Fault | None = None
-        self._told_to_end: Process | None = None
+        self._asked_to_end: Process | None = None
         self._empty_until = 0.0
         self.process = self._launch()
 
@@ -66,12 +66,12 @@ class Seat:
         return process
 
     async def keep(self) -> None:
-        """Never ends by itself."""
+        """Replace the process whenever it ends. Never returns."""
         while True:
-            await asyncio.sleep(LOOK_SEC)
+            await asyncio.sleep(CHECK_SEC)
             code = self.process.ended_with
             if code is None:
-                _ = self.process.pid  # a worker's own process is known only once it was looked for
+                _ = self.process.pid  # the own process of a worker is known only after it was looked up
                 continue
             if self._empty_until == 0.0:
                 self._note_end(code)
@@ -83,19 +83,21 @@ class Seat:
     def _note_end(self, code: int) -> None:
         process = self.process
         begun = process.url is not None
-        if process is self._told_to_end and (code == 0 or not begun):
+        if process is self._asked_to_end and (code == 0 or not begun):
             return
-        said = process.said.strip().splitlines()
-        at_deadline = process is self._told_to_end and any(line.startswith(OUT_OF_TIME) for line in said)
-        self.ended.append(Ended(process.name, str(process.pid), now_ms(), code, begun, "".join(said[-1:]), at_deadline))
+        output = process.output.strip().splitlines()
+        at_deadline = process is self._asked_to_end and any(line.startswith(OUT_OF_TIME) for line in output)
+        self.ended.append(
+            Ended(process.name, str(process.pid), now_ms(), code, begun, "".join(output[-1:]), at_deadline)
+        )
 
-    # -- what is done to it --------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------
 
     def kill(self, empty_sec: float) -> bool:
-        """Each of these answers whether it could be done."""
+        """Kill the process. Each method of this section returns whether it could act."""
         if not self.process.is_alive:
             return False
-        self._empty_until = time.monotonic() + empty_sec + LOOK_SEC
+        self._empty_until = time.monotonic() + empty_sec + CHECK_SEC
         self._cluster.kill(self.process)
         return True
 
@@ -115,17 +117,20 @@ class Seat:
         return True
 
     async def stop(self) -> bool:
-        """Tell it to end, once, and wait until it has, or until another fault kills it. A second SIGTERM would kill a worker."""
+        """Stop the process once, and wait until it has ended, or until another fault kills it.
+
+        A second SIGTERM would kill a worker.
+        """
         process = self.process
-        if not process.is_alive or process is self._told_to_end:
+        if not process.is_alive or process is self._asked_to_end:
             return False
-        self._told_to_end = process
+        self._asked_to_end = process
         deploy = Deploy(str(process.pid), now_ms())
         self.deploys.append(deploy)
         process.stop()
         deadline = time.monotonic() + END_SEC
         while process.is_alive and time.monotonic() < deadline:
-            await asyncio.sleep(LOOK_SEC)
+            await asyncio.sleep(CHECK_SEC)
         deploy.ended_ms = now_ms()
         if process.is_alive:
             self.ended.append(
@@ -135,7 +140,7 @@ class Seat:
                     now_ms(),
                     -1,
                     True,
-                    f"told to end, and still there after {END_SEC:g} s",
+                    f"stopped, and still there after {END_SEC:g} s",
                 )
             )
             self.kill(0.0)

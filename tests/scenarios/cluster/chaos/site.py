@@ -1,4 +1,4 @@
-"""The servers of one run, which nobody else uses, and a wire of its own from each seat to each of them."""
+"""The servers of one run, which no other run uses, and a separate connection from each seat to each of them."""
 
 import asyncio
 import shutil
@@ -12,17 +12,17 @@ from tests.scenarios.cluster.cluster import Servers
 from tests.support.tcp_cutter import HOST, Cutter
 
 Wires = dict[str, Cutter]
-"""From one seat to each server, by its name."""
+"""The connections of one seat to each server, by the server's name."""
 
 
 class Site:
-    """Ours until it is left; the logs of its servers stay in `folder`."""
+    """The servers of a run, until it is left; their logs stay in `folder`."""
 
     def __init__(self, folder: Path, seats: Sequence[str]) -> None:
         self.folder = folder
         self.seats = seats
         self._doors = {seat: (free_port(), free_port()) for seat in seats}
-        """Where the broker listens for a seat, and where it says that it does: the port of the seat's wire."""
+        """Where the broker listens for a seat, and the address that it advertises: the port of the seat's cutter."""
         base = folder / "servers"
         self.postgres = Postgres(base / "postgres", free_port(), throwaway=True)
         self.redis = Redis(base / "redis", free_port(), throwaway=True)
@@ -69,7 +69,7 @@ class Site:
         }
 
     def _kafka(self, base: Path) -> Kafka:
-        """A client is told by the broker where to go: whoever comes through a wire is told to stay with it."""
+        """Start Kafka with a listener for each cutter: clients connect to the address that the broker advertises."""
         client, controller = ports = free_ports(2)
         doors = {f"SEAT{number}": door for number, door in enumerate(self._doors.values())}
         listeners = {"CLIENT": client} | {name: behind for name, (behind, _) in doors.items()}

@@ -1,4 +1,4 @@
-"""Users who ask for everything: jobs of all kinds, and changes of mind about them."""
+"""Users who create jobs of all kinds, and change them."""
 
 import asyncio
 import contextlib
@@ -13,22 +13,22 @@ import aiohttp
 
 from noonday.model.limits import Sizes
 from tests.scenarios.cluster.cluster import Cluster, Job
-from tests.scenarios.life import any_task, now_ms
 from tests.scenarios.process import job_body
+from tests.scenarios.server_run import any_task, now_ms
 from tests.simulation.history import Answer
 
 PAYLOAD_BYTES, RESULT_BYTES, PROGRESS_BYTES = Sizes().payload_bytes, Sizes().result_bytes, Sizes().progress_bytes
 BALLAST_MARGIN = 1_000
 """By how many bytes large payloads, results and progress stay below the limit."""
 ANSWER_SEC = 12.0
-"""After this nobody waits for an answer any more."""
+"""Seconds after which a user stops waiting for an answer."""
 RECENT = 60
-"""Of so many of its jobs a user still thinks."""
+"""A user changes only this many of its latest jobs."""
 MANY = (10, 25, 60)
 LARGE_JOBS, LARGE_BATCHES = 0.01, 0.3
 """Share of the jobs, and of the batches, that have values near the largest allowed size."""
 LARGE_BATCH = 4
-"""How many jobs such a batch has: as many as fill one message of the bus, and one request."""
+"""The number of jobs of such a batch: as many as fill one message of the bus, and one request."""
 REFUSED = (404, 409)
 UNAVAILABLE = 503
 _PAYLOADS: tuple[Job, ...] = (
@@ -40,26 +40,29 @@ _PAYLOADS: tuple[Job, ...] = (
     *({"snoozes": 2},) * 2,
 )
 _LONG: tuple[Job, ...] = ({"sec": 2.5}, {"sec": 2.5}, {"sec": 12})
-"""Of one-shots only: what a recurring job buffers would take many minutes, one after the other."""
+"""Payloads of one-shots only: a recurring job that buffers such runs would take many minutes."""
 _BALLAST: Job = {
     "ballast": "x" * (PAYLOAD_BYTES - BALLAST_MARGIN),
     "result_bytes": RESULT_BYTES - BALLAST_MARGIN,
     "progress_bytes": PROGRESS_BYTES - BALLAST_MARGIN,
 }
-"""Makes payload, progress and result nearly as large as is allowed. Sealed, they do not compress."""
+"""Makes payload, progress and result nearly as large as allowed. Encrypted, they do not compress."""
 _OVERLAPS = ("ALLOW", "ALLOW", "SKIP", "BUFFER_ONE", "BUFFER_ALL", "CANCEL_OTHER")
-_WISHES = {"replace": 3, "pause": 3, "resume": 3, "delete": 1, "trigger": 3, "cancel": 4}
+_ACTIONS = {"replace": 3, "pause": 3, "resume": 3, "delete": 1, "trigger": 3, "cancel": 4}
 
 
 class User:
-    """Asks one thing after the other and notes the answers. Leaves a job alone once a request about it was not answered:
-    such a request may still happen, at any later time."""
+    """A user who sends one request after the other and notes the answers.
+
+    The user leaves a job alone after a request about it was not answered: such a request may still take effect at any later
+    time.
+    """
 
     def __init__(self, cluster: Cluster, number: int, seed: int, receiver: str) -> None:
         """`receiver`: the URL that tasks call."""
         self.statuses: Counter[str] = Counter()
         self.surprises: list[str] = []
-        """Answers that nobody should ever get."""
+        """Answers that no request should get."""
         self._cluster = cluster
         self._random = Random(f"user/{number}/{seed}")
         self._receiver = receiver
@@ -99,12 +102,12 @@ class User:
                 self._tasks = [*self._tasks[-RECENT:], task["id"]]
             return
         task = self._random.choice(self._tasks)
-        wish = self._random.choice(["pause", "resume", "delete"])
+        action = self._random.choice(["pause", "resume", "delete"])
         path = f"/v1/tasks/{task}"
-        if wish == "delete":
+        if action == "delete":
             await self._ask("delete", task, "DELETE", path)
         else:
-            await self._ask(wish, task, "PATCH", path, {"status": "PAUSED" if wish == "pause" else "SCHEDULED"})
+            await self._ask(action, task, "PATCH", path, {"status": "PAUSED" if action == "pause" else "SCHEDULED"})
 
     async def _create_many(self) -> None:
         large = self._random.random() < LARGE_BATCHES
@@ -115,19 +118,19 @@ class User:
             self._note("create", job["jobId"])
 
     async def _change(self, job: str) -> None:
-        wish = self._random.choices(list(_WISHES), list(_WISHES.values()))[0]
+        action = self._random.choices(list(_ACTIONS), list(_ACTIONS.values()))[0]
         path = f"/v1/jobs/{job}"
-        if wish == "replace":
+        if action == "replace":
             self._edits += 1
             body = _any_job(self._random)
             body["payload"]["v"] = self._edits
             await self._ask("replace", job, "PUT", path, body, value=self._edits)
-        elif wish == "delete":
+        elif action == "delete":
             await self._ask("delete", job, "DELETE", path)
-        elif wish == "cancel":
+        elif action == "cancel":
             await self._cancel(job)
         else:
-            await self._ask(wish, job, "POST", f"{path}/{wish}")
+            await self._ask(action, job, "POST", f"{path}/{action}")
 
     async def _cancel(self, job: str) -> None:
         page = await self._ask("read", job, "GET", f"/v1/jobs/{job}/executions")
@@ -139,7 +142,7 @@ class User:
     async def _ask(
         self, action: str, target: str, method: str, path: str, body: Any = None, *, value: Any = None
     ) -> Any | None:
-        """The answer, if it was done."""
+        """Send a request. Returns the answer if the request was successful."""
         apis = [api for api in self._cluster.alive("api") if api.url]
         if not apis:
             return None
@@ -168,14 +171,14 @@ class User:
 
 
 def _came_too_late(status: int, answer: Any) -> bool:
-    """Every flaw is an end that had passed when the request was read at last."""
+    """Whether every flaw is an end that had passed when the request was finally read."""
     return status == 422 and all(
         flaw["pointer"].endswith(("endAt", "end_date", "scheduled_at")) for flaw in answer["errors"]
     )
 
 
 def _any_job(random: Random, *, large: bool = False) -> Job:
-    """A job of any kind. Each comes to an end."""
+    """A random job that comes to an end."""
     fields: Job = {"priority": random.choice(["HIGH", "NORMAL", "LOW"]), "overlap": random.choice(_OVERLAPS)}
     if random.random() < 0.1:
         fields["concurrency"] = {"key": f"key-{random.randrange(4)}", "limit": 3}

@@ -1,4 +1,4 @@
-"""Of a tenant that has very much, an index in memory takes in only the beginning."""
+"""An index in memory keeps only the earliest entries of a large tenant."""
 
 from random import Random
 
@@ -10,11 +10,11 @@ MOST = 10
 
 
 def rows(count: int, tenant: str = "big", due_ms: int = NOW_MS) -> list[Entry]:
-    """As they are on the timeline."""
+    """Rows of the timeline."""
     return [entry(tenant=tenant, due_ms=due_ms) for _ in range(count)]
 
 
-def place_of(one: Entry) -> tuple[int, str]:
+def position_of(one: Entry) -> tuple[int, str]:
     return one.due_ms, one.key
 
 
@@ -22,7 +22,7 @@ def claimed(queue: Turns, count: int) -> list[Entry]:
     return queue.claim(NOW_MS, {POOL: count}, count)
 
 
-def test_no_more_of_a_tenant_is_taken_in_than_the_most() -> None:
+def test_tenant_has_no_more_entries_than_the_limit() -> None:
     queue, big, small = Turns(0, MOST), rows(50), rows(5, "small")
     queue.add(big)
     queue.add(small)
@@ -30,29 +30,29 @@ def test_no_more_of_a_tenant_is_taken_in_than_the_most() -> None:
     assert {each.tenant for each in claimed(queue, 100)} == {"big", "small"}
 
 
-def test_what_was_left_out_is_fetched_when_half_is_gone() -> None:
+def test_omitted_entries_are_fetched_when_half_is_claimed() -> None:
     queue, big = Turns(0, MOST), rows(50)
     queue.add(big)
     assert queue.omitted() == {}
     claimed(queue, 5)
-    assert queue.omitted() == {"big": place_of(big[MOST])}
+    assert queue.omitted() == {"big": position_of(big[MOST])}
 
 
-def test_what_is_fetched_goes_on_where_it_was_left() -> None:
+def test_fetch_continues_at_the_first_omitted_entry() -> None:
     queue, big = Turns(0, MOST), rows(35)
     queue.add(big)
     got = []
     while some := claimed(queue, 3):
         got += some
         for tenant, first in queue.omitted().items():
-            page = [each for each in big if place_of(each) >= first][:4]
-            queue.readmit(tenant, place_of(page[-1]) if len(page) == 4 else None)
+            page = [each for each in big if position_of(each) >= first][:4]
+            queue.readmit(tenant, position_of(page[-1]) if len(page) == 4 else None)
             queue.add(page)
     assert got == big
     assert queue.omitted() == {}
 
 
-def test_what_is_due_earlier_is_taken_in_whatever_there_is() -> None:
+def test_earlier_entry_is_added_to_a_full_queue() -> None:
     queue = Turns(0, MOST)
     queue.add(rows(MOST, due_ms=NOW_MS + 1_000))
     (urgent,) = rows(1)
@@ -63,31 +63,31 @@ def test_what_is_due_earlier_is_taken_in_whatever_there_is() -> None:
     assert len(claimed(queue, 100)) == 1
 
 
-def test_whatever_is_placed_claimed_and_dropped_nothing_is_forgotten() -> None:
+def test_no_entry_is_forgotten_in_random_histories() -> None:
     for seed in range(30):
         random, queue = Random(seed), Turns(0, MOST)
-        timeline = {place_of(each): each for each in rows(60) + rows(60, due_ms=NOW_MS - 5) + rows(20, "small")}
+        timeline = {position_of(each): each for each in rows(60) + rows(60, due_ms=NOW_MS - 5) + rows(20, "small")}
         for _ in range(400):
             chance = random.random()
             if chance < 0.3:
-                queue.add(random.sample(sorted(timeline.values(), key=place_of), min(len(timeline), 8)))
+                queue.add(random.sample(sorted(timeline.values(), key=position_of), min(len(timeline), 8)))
             elif chance < 0.4:
                 late = rows(2, random.choice(["big", "small"]), NOW_MS - random.randrange(9))
-                timeline |= {place_of(each): each for each in late}
+                timeline |= {position_of(each): each for each in late}
                 queue.add(late)
             elif chance < 0.8:
                 for each in claimed(queue, random.randrange(6)):
-                    del timeline[place_of(each)]
+                    del timeline[position_of(each)]
             fetch(queue, timeline)
         for _ in range(300):
             for each in claimed(queue, 4):
-                del timeline[place_of(each)]
+                del timeline[position_of(each)]
             fetch(queue, timeline)
-        assert {place for place in timeline if place_is_known(queue, timeline[place])} == set()
+        assert {position for position in timeline if is_known(queue, timeline[position])} == set()
         queue.add(list(timeline.values()))
         for _ in range(300):
             for each in claimed(queue, 4):
-                del timeline[place_of(each)]
+                del timeline[position_of(each)]
             fetch(queue, timeline)
         assert timeline == {}
 
@@ -100,5 +100,5 @@ def fetch(queue: Turns, timeline: dict[tuple[int, str], Entry]) -> None:
         queue.add([timeline[each] for each in page])
 
 
-def place_is_known(queue: Turns, one: Entry) -> bool:
+def is_known(queue: Turns, one: Entry) -> bool:
     return not queue.missing([one])

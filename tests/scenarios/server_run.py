@@ -1,4 +1,4 @@
-"""A life of a real process: users who ask for things, a killer, and the history that the checker reads."""
+"""A run of a real server process: users send requests, the run kills the process, and the checker reads the history."""
 
 import asyncio
 import contextlib
@@ -31,8 +31,8 @@ _PAYLOADS: tuple[dict[str, Any], ...] = (
 )
 
 
-class Life:
-    """One seed. What happens when is up to the machine; what is asked for, and when it is killed, up to the seed."""
+class ServerRun:
+    """A run of one seed. The seed decides the requests and the kills; the machine decides the order of events."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.seed = seed
@@ -41,7 +41,7 @@ class Life:
             worker_concurrency=20,
             worker_threads=20,
             worker_drain_sec=5,
-            # Much fails here for ever: the end would wait for its retries, which would wait for a while.
+            # Many handlers fail for ever here: the breaker would delay their retries, and so the end.
             worker_retry_breaker_min_runs_per_minute=0,
             webhooks_allow_networks="127.0.0.0/8",
         )
@@ -52,8 +52,8 @@ class Life:
         self.deaths: list[tuple[str, int]] = []
         self.over = False
 
-    async def live(self, kills: int, users: int = 3) -> list[str]:
-        """Answers every promise that was broken."""
+    async def play(self, kills: int, users: int = 3) -> list[str]:
+        """Play the run, and return every broken promise."""
         async with self.server, self.receiver:
             asking = [asyncio.create_task(_User(self, number).ask_on()) for number in range(users)]
             await self._be_killed(kills)
@@ -81,7 +81,7 @@ class Life:
             self.deaths.append((str(pid), now_ms()))
 
     async def _resume_all(self) -> None:
-        """Nothing stays paused for ever."""
+        """Resume every paused job, so that none stays paused for ever."""
         for (job,) in self.server.query("SELECT id FROM jobs WHERE state = 1"):
             asked_ms = now_ms()
             status, answer = await self.server.ask("POST", f"/v1/jobs/{job}/resume")
@@ -89,7 +89,7 @@ class Life:
             self.answers.append(Answer("resume", job, now_ms(), asked_ms=asked_ms))
 
     async def _be_quiet(self) -> None:
-        """If it never is, the checker says what is still open."""
+        """Wait until nothing is open. If that never happens, the checker reports what is open."""
         with contextlib.suppress(AssertionError):
             await until(self._is_quiet, QUIET_SEC)
 
@@ -101,7 +101,7 @@ class Life:
 
 
 def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int]] = ()) -> list[str]:
-    """Read what a process left behind, and answer every promise that was broken."""
+    """Check the data that a process left behind, and return every broken promise."""
     effects = effects_of(server.lines())
     history = History(answers, effects, checks_of(effects), list(deaths))
     with closing(sqlite3.connect(server.data)) as conn:
@@ -109,12 +109,12 @@ def check(server: Server, answers: list[Answer], deaths: Sequence[tuple[str, int
 
 
 def checks_of(effects: Sequence[Effect]) -> dict[tuple[str, int], int]:
-    """When the pre-start check of each run was made."""
+    """The time of the pre-start check of each run."""
     return {(effect.execution, effect.dispatch): effect.checked_ms for effect in effects}
 
 
 def effects_of(lines: list[dict[str, Any]]) -> list[Effect]:
-    """Runs from their lines. A run without an end that said that it was alive has ended when it last said so."""
+    """Build runs from their lines. A run without an end line has ended at its last sign of life."""
     effects: list[Effect] = []
     under_way: dict[tuple[str, int, int], Effect] = {}
     for line in lines:
@@ -143,18 +143,21 @@ def _started(line: dict[str, Any]) -> Effect:
 
 
 class _User:
-    """Asks for one thing after the other, and notes the answers. What is not answered may have happened, or not."""
+    """A user who sends one request after the other, and notes the answers.
 
-    def __init__(self, life: Life, number: int) -> None:
-        self.life = life
-        self.random = Random(f"user/{number}/{life.seed}")
+    A request without an answer may have taken effect.
+    """
+
+    def __init__(self, run: ServerRun, number: int) -> None:
+        self.run = run
+        self.random = Random(f"user/{number}/{run.seed}")
         self.jobs: list[dict[str, Any]] = []
         self.tasks: list[str] = []
         self.edits = 1
 
     async def ask_on(self) -> None:
-        while not self.life.over:
-            if self.life.server.url is None:
+        while not self.run.over:
+            if self.run.server.url is None:
                 await asyncio.sleep(0.01)
             elif self.random.random() < 0.2:
                 await self._ask_for_a_task()
@@ -176,19 +179,19 @@ class _User:
                 "",
                 "POST",
                 "/v1/tasks",
-                any_task(self.random, self.life.receiver.url),
+                any_task(self.random, self.run.receiver.url),
                 lambda task: task["id"],
             )
             if answer is not None:
                 self.tasks.append(answer["id"])
             return
         task = self.random.choice(self.tasks[-20:])
-        wish = self.random.choice(["pause", "resume", "delete"])
-        if wish == "delete":
+        action = self.random.choice(["pause", "resume", "delete"])
+        if action == "delete":
             await self._ask("delete", task, "DELETE", f"/v1/tasks/{task}")
         else:
-            status = "PAUSED" if wish == "pause" else "SCHEDULED"
-            await self._ask(wish, task, "PATCH", f"/v1/tasks/{task}", {"status": status})
+            status = "PAUSED" if action == "pause" else "SCHEDULED"
+            await self._ask(action, task, "PATCH", f"/v1/tasks/{task}", {"status": status})
 
     async def _meddle(self, job: dict[str, Any]) -> None:
         job_id = job["jobId"]
@@ -206,7 +209,7 @@ class _User:
             await self._ask(action, job_id, "POST", f"{path}/{action}")
 
     async def _cancel(self, job_id: str) -> None:
-        found = self.life.server.query("SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1", job_id)
+        found = self.run.server.query("SELECT id FROM executions WHERE job_id = ? AND state < 2 LIMIT 1", job_id)
         for (execution,) in found:
             await self._ask("cancel", execution, "POST", f"/v1/executions/{execution}/cancel")
 
@@ -224,7 +227,7 @@ class _User:
         asked_ms = now_ms()
         try:
             key = {"Idempotency-Key": str(self.random.random())} if path.startswith("/v1/tasks") else {}
-            status, answer = await self.life.server.ask(method, path, body, **key)
+            status, answer = await self.run.server.ask(method, path, body, **key)
         except (OSError, aiohttp.ClientError):
             self._note(f"{action}?", target, value, asked_ms)
             return None
@@ -235,10 +238,10 @@ class _User:
         return None
 
     def _note(self, action: str, target: str, value: Any, asked_ms: int) -> None:
-        self.life.answers.append(Answer(action, target, now_ms(), value, asked_ms))
+        self.run.answers.append(Answer(action, target, now_ms(), value, asked_ms))
 
     def _any_job(self) -> dict[str, Any]:
-        """A job of any kind the seed likes. Each comes to an end."""
+        """A random job that comes to an end."""
         random = self.random
         fields: dict[str, Any] = {
             "priority": random.choice(["HIGH", "NORMAL", "LOW"]),
@@ -261,7 +264,7 @@ class _User:
 
 
 def any_task(random: Random, url: str) -> dict[str, Any]:
-    """A task of any kind. Each comes to an end."""
+    """A random task that comes to an end."""
     now = datetime.now(UTC)
     body = {"v": 1, **random.choice([{}, {}, {}, {"sec": 0.2}, {"sec": 1.5}, {"failures": 1}])}
     task = {

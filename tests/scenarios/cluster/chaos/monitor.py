@@ -1,4 +1,4 @@
-"""Looks at the store while everything breaks: what must hold at every commit, and how far things are."""
+"""Monitor the store during a run: the invariants of every commit, and the progress."""
 
 import asyncio
 import contextlib
@@ -12,36 +12,36 @@ from tests.scenarios.cluster.store import StoreView
 from tests.simulation.checker import check_commit
 
 EVERY_SEC = 5.0
-LOOK_SEC = 10.0
-"""A store that does not answer for so long is asked again later."""
+CHECK_SEC = 10.0
+"""Seconds after which a store that does not answer is asked again later."""
 
 
-class Watcher:
-    """Has a session of its own, and no wire that could be cut."""
+class StoreMonitor:
+    """Checks the store regularly, with its own session and no connection that could be cut."""
 
     def __init__(self, url: str, schema: str) -> None:
         self.problems: dict[str, str] = {}
-        """Each of them once, with when it was first seen."""
-        self.looks = 0
+        """Each problem once, with the time of its first observation."""
+        self.checks = 0
         self.done = 0
-        """Executions that had ended when it looked last."""
+        """The number of executions that had ended at the last check."""
         self._store = StoreView(url, schema)
         self._epochs: dict[int, int] = {}
 
-    async def watch(self) -> None:
-        """Never ends by itself."""
+    async def run(self) -> None:
+        """Check the store for ever."""
         while True:
             await asyncio.sleep(EVERY_SEC)
             with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                async with asyncio.timeout(LOOK_SEC):
-                    await self.look()
+                async with asyncio.timeout(CHECK_SEC):
+                    await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         with closing(await self._store.copy_unfinished()) as copy:
             self._note(check_commit(copy))
         self._compare(dict(await self._store.query("SELECT partition, epoch FROM partitions")))
         self.done = (await self._store.query("SELECT count(*) FROM executions WHERE state >= 2"))[0][0]
-        self.looks += 1
+        self.checks += 1
 
     def _compare(self, epochs: dict[int, int]) -> None:
         self._note(

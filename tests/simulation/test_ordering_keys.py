@@ -1,4 +1,4 @@
-"""Jobs in a line, with everything that may happen to the one in front."""
+"""Jobs of one ordering key, and everything that may happen to the first of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,16 +13,16 @@ from tests.simulation.kernel import FaultPlan
 from tests.simulation.test_named_seeds import created, each_second, kill, once, one, play, states, until
 from tests.simulation.test_tenants import settle_for
 
-LINE = Concurrency("customer-42", 1, ordered=True)
-Story = Callable[[Simulation], Awaitable[None]]
+ORDERED = Concurrency("customer-42", 1, ordered=True)
+Scenario = Callable[[Simulation], Awaitable[None]]
 
 
-def in_line(simulation: Simulation, delay: float = 0.0, do: str = "", **said: Any) -> JobSpec:
-    return once(simulation, delay, payload={"v": 1, "do": do, **said}, concurrency=LINE)
+def ordered(simulation: Simulation, delay: float = 0.0, do: str = "", **fields: Any) -> JobSpec:
+    return once(simulation, delay, payload={"v": 1, "do": do, **fields}, concurrency=ORDERED)
 
 
 def ran(simulation: Simulation) -> list[str]:
-    """The jobs of all runs, in the order in which they began."""
+    """The jobs of all runs, in the order of their starts."""
     job_of = dict(simulation.disk.conn.execute("SELECT id, job_id FROM executions").fetchall())
     return [job_of[effect.execution] for effect in sorted(simulation.history.effects, key=lambda e: e.start_ms)]
 
@@ -33,64 +33,64 @@ async def waiting_for_a_retry(simulation: Simulation, job: JobView) -> str:
     return str(execution)
 
 
-def test_a_retry_holds_up_the_next() -> None:
+def test_retry_blocks_the_next_job() -> None:
     jobs: list[JobView] = []
 
-    async def story(simulation: Simulation) -> None:
-        jobs.append(await created(simulation, in_line(simulation, do="fail", times=2)))
-        jobs.append(await created(simulation, in_line(simulation)))
-        jobs.append(await created(simulation, in_line(simulation)))
+    async def scenario(simulation: Simulation) -> None:
+        jobs.append(await created(simulation, ordered(simulation, do="fail", times=2)))
+        jobs.append(await created(simulation, ordered(simulation)))
+        jobs.append(await created(simulation, ordered(simulation)))
 
-    simulation = play(story)
+    simulation = play(scenario)
     first, second, third = [job.job_id for job in jobs]
     assert ran(simulation) == [first, first, first, second, third]
 
 
-def test_one_that_snoozes_holds_up_the_next() -> None:
+def test_snoozed_execution_blocks_the_next_job() -> None:
     jobs: list[JobView] = []
 
-    async def story(simulation: Simulation) -> None:
-        jobs.append(await created(simulation, in_line(simulation, do="snooze", times=2)))
-        jobs.append(await created(simulation, in_line(simulation)))
+    async def scenario(simulation: Simulation) -> None:
+        jobs.append(await created(simulation, ordered(simulation, do="snooze", times=2)))
+        jobs.append(await created(simulation, ordered(simulation)))
 
-    simulation = play(story)
+    simulation = play(scenario)
     first, second = [job.job_id for job in jobs]
     assert ran(simulation)[-1] == second
     assert ran(simulation).count(second) == 1
     assert ran(simulation).count(first) > 1
 
 
-def test_one_that_is_given_up_lets_the_next_go() -> None:
-    async def story(simulation: Simulation) -> None:
-        await created(simulation, in_line(simulation, do="fail", times=99))
-        await created(simulation, in_line(simulation))
+def test_dead_execution_frees_the_ordering_key() -> None:
+    async def scenario(simulation: Simulation) -> None:
+        await created(simulation, ordered(simulation, do="fail", times=99))
+        await created(simulation, ordered(simulation))
 
-    assert sorted(states(play(story))) == ["DEAD", "SUCCEEDED"]
+    assert sorted(states(play(scenario))) == ["DEAD", "SUCCEEDED"]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_order_survives_the_death_of_whoever_runs_it(seed: int) -> None:
+def test_order_survives_the_death_of_the_process(seed: int) -> None:
     jobs: list[JobView] = []
 
-    async def story(simulation: Simulation) -> None:
-        specs = [in_line(simulation, 2.0 + n / 100, do="sleep", sec=3) for n in range(6)]
+    async def scenario(simulation: Simulation) -> None:
+        specs = [ordered(simulation, 2.0 + n / 100, do="sleep", sec=3) for n in range(6)]
         jobs.extend([await created(simulation, spec) for spec in specs])
         await until(lambda: simulation.history.effects)
         await kill(simulation)
         await asyncio.sleep(8)
         await kill(simulation)
 
-    simulation = play(story, seed)
+    simulation = play(scenario, seed)
     assert states(simulation) == ["SUCCEEDED"] * 6
     assert list(dict.fromkeys(ran(simulation))) == [job.job_id for job in jobs]
 
 
-def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go() -> None:
+def test_job_paused_while_it_waits_for_a_retry_frees_the_ordering_key() -> None:
     jobs: list[JobView] = []
 
-    async def story(simulation: Simulation) -> None:
-        jobs.append(await created(simulation, in_line(simulation, do="fail", times=1)))
-        jobs.append(await created(simulation, in_line(simulation)))
+    async def scenario(simulation: Simulation) -> None:
+        jobs.append(await created(simulation, ordered(simulation, do="fail", times=1)))
+        jobs.append(await created(simulation, ordered(simulation)))
         first, second = jobs
         await waiting_for_a_retry(simulation, first)
         await simulation.ask("pause", first.job_id, lambda e: e.services.jobs.pause(USER, first.job_id))
@@ -99,32 +99,32 @@ def test_one_that_is_paused_while_it_waits_for_a_retry_lets_the_next_go() -> Non
         )
         await simulation.ask("resume", first.job_id, lambda e: e.services.jobs.resume(USER, first.job_id))
 
-    simulation = play(story)
+    simulation = play(scenario)
     first, second = [job.job_id for job in jobs]
     assert ran(simulation) == [first, second, first]
 
 
 def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go() -> None:
-    async def story(simulation: Simulation) -> None:
-        first = await created(simulation, in_line(simulation, do="fail", times=99))
-        await created(simulation, in_line(simulation))
+    async def scenario(simulation: Simulation) -> None:
+        first = await created(simulation, ordered(simulation, do="fail", times=99))
+        await created(simulation, ordered(simulation))
         execution = await waiting_for_a_retry(simulation, first)
         await simulation.ask("cancel", execution, lambda e: e.services.executions.cancel(USER, execution))
 
-    assert sorted(states(play(story))) == ["CANCELLED", "SUCCEEDED"]
+    assert sorted(states(play(scenario))) == ["CANCELLED", "SUCCEEDED"]
 
 
 def test_schedules_take_their_turns_with_one_shots() -> None:
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         every = CatchUp(CatchUpPolicy.ALL, 3600)
         for overlap in (Overlap.ALLOW, Overlap.BUFFER_ALL):
             payload = {"v": 1, "do": "sleep", "sec": 0.3}
-            said = {"catch_up": every, "overlap": overlap, "concurrency": LINE, "payload": payload}
-            await created(simulation, each_second(simulation, 8, **said))
+            fields = {"catch_up": every, "overlap": overlap, "concurrency": ORDERED, "payload": payload}
+            await created(simulation, each_second(simulation, 8, **fields))
         for n in range(5):
-            await created(simulation, in_line(simulation, n + 0.5))
+            await created(simulation, ordered(simulation, n + 0.5))
 
-    simulation = play(story)
+    simulation = play(scenario)
     rows = simulation.disk.conn.execute("SELECT id, due_ms, job_id FROM executions").fetchall()
     due = {execution: (due_ms, job) for execution, due_ms, job in rows}
     order = [due[effect.execution] for effect in sorted(simulation.history.effects, key=lambda e: e.start_ms)]
@@ -132,46 +132,46 @@ def test_schedules_take_their_turns_with_one_shots() -> None:
     assert len(order) > 15
 
 
-def test_in_a_long_line_each_follows_as_soon_as_the_one_before_it_has_ended() -> None:
+def test_each_of_many_jobs_follows_as_soon_as_the_former_one_ended() -> None:
     jobs: list[JobView] = []
 
-    async def story(simulation: Simulation) -> None:
-        jobs.extend([await created(simulation, in_line(simulation, 3.0)) for _ in range(60)])
+    async def scenario(simulation: Simulation) -> None:
+        jobs.extend([await created(simulation, ordered(simulation, 3.0)) for _ in range(60)])
 
-    simulation = play(story)
+    simulation = play(scenario)
     assert ran(simulation) == sorted(job.job_id for job in jobs)
     last = max(effect.start_ms for effect in simulation.history.effects)
     first = min(effect.start_ms for effect in simulation.history.effects)
     assert last - first < 60 * 100
 
 
-def test_what_waits_in_a_line_uses_up_no_rate() -> None:
-    async def story(simulation: Simulation) -> None:
+def test_jobs_that_wait_for_their_ordering_key_use_up_no_rate() -> None:
+    async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, USER.tenant, TenantSettings(rate_per_sec=2, burst=1))
-        await created(simulation, in_line(simulation, do="sleep", sec=60))
+        await created(simulation, ordered(simulation, do="sleep", sec=60))
         for _ in range(20):
-            await created(simulation, in_line(simulation, 1.0))
+            await created(simulation, ordered(simulation, 1.0))
         await asyncio.sleep(5)
         for _ in range(20):
             await created(simulation, once(simulation))
         await until(lambda: len(simulation.history.effects) == 21, 15)
 
-    assert states(play(story, knows_limits=False)) == ["SUCCEEDED"] * 41
+    assert states(play(scenario, knows_limits=False)) == ["SUCCEEDED"] * 41
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_lines_hold_in_a_life_of_nothing_else(seed: int) -> None:
+def test_ordering_keys_hold_in_runs_of_ordered_jobs_alone(seed: int) -> None:
     faults = FaultPlan(kill=0.0005, freeze=0.0002, freeze_ms=(10, 8_000), limit=4)
     doing = [{}, {"do": "fail", "times": 1}, {"do": "sleep", "sec": 0.5}, {"do": "snooze", "times": 1}]
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         jobs = []
         for _ in range(20):
-            said: dict[str, Any] = simulation.random.choice(doing)
-            job = await simulation.create(in_line(simulation, simulation.random.random() * 10, **said))
+            fields: dict[str, Any] = simulation.random.choice(doing)
+            job = await simulation.create(ordered(simulation, simulation.random.random() * 10, **fields))
             jobs += [job] if job else []
             if jobs and simulation.random.random() < 0.3:
                 await simulation.meddle(jobs)
         await simulation.resume_all(jobs)
 
-    play(story, seed, faults=faults)
+    play(scenario, seed, faults=faults)

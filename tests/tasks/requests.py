@@ -11,13 +11,13 @@ URL = "https://api.example.com/reports"
 LATER = instant(NOW_MS + HOUR)
 
 
-def decoded(**said: Any) -> TaskSpec:
-    """A daily task, unless told otherwise."""
+def decoded(**fields: Any) -> TaskSpec:
+    """A daily task by default."""
     usual: dict[str, Any] = {"type": "RECURRING", "payload": {"webhook_url": URL}}
-    if not said.keys() & {"type", "interval", "cron_expression"}:
+    if not fields.keys() & {"type", "interval", "cron_expression"}:
         usual["cron_expression"] = "0 8 * * *"
-    return msgspec.json.decode(msgspec.json.encode({**usual, **said}), type=TaskSpec)
+    return msgspec.json.decode(msgspec.json.encode({**usual, **fields}), type=TaskSpec)
 
 
-def once(**said: Any) -> TaskSpec:
-    return decoded(**{"type": "ONE_TIME", "scheduled_at": LATER, **said})
+def once(**fields: Any) -> TaskSpec:
+    return decoded(**{"type": "ONE_TIME", "scheduled_at": LATER, **fields})

@@ -14,13 +14,13 @@ _FILE = re.compile(r"(?P<path>[\w/-]+\.(?:py|sql|toml|lock|md)|[\w-]+/(?:[\w-]+/
 _TEST = re.compile(r"test_\w+")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 OTHERS = {"noonday.toml", "uv.lock", "jobs.py", "shop/jobs.py", "var/chaos/", "var/servers/"}
-"""Files of the reader, and what is made by running something; not of the project."""
+"""Files of the reader, and files that a run creates; not part of the project."""
 LATER = {"performance.md"}
-"""Written from measurements: not there before the first."""
+"""Pages made from measurements: they do not exist before the first one."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_place_in_the_code_exists(page: Path) -> None:
+def test_every_path_in_the_code_exists(page: Path) -> None:
     missing = [span for span in spans(page) if (place := _FILE.fullmatch(span)) and not _exists(place)]
     assert missing == []
 
