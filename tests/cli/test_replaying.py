@@ -104,7 +104,7 @@ def seen(state: State, moves: str = "[0,1]", **said: Any) -> ExecutionView:
         (seen(State.CANCELLED), False),
     ],
 )
-def test_what_has_failed_an_attempt_counts_and_what_waits_does_not(one: ExecutionView, failed: bool) -> None:
+def test_execution_counts_as_failed_after_one_failed_attempt(one: ExecutionView, failed: bool) -> None:
     assert has_failed(one) is failed
 
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from noonday.intake import edits
-from noonday.model.change import Change
+from noonday.model.change import Change, NewExecution
 from noonday.model.errors import StaleEpoch
-from noonday.model.execution import KEPT_DISPATCHES, Execution, Failure, Outcome, State
+from noonday.model.execution import KEPT_DISPATCHES, Cause, Execution, Failure, Outcome, State
 from noonday.model.firing import Fire, Kind
 from noonday.model.ids import TenantId, WorkerId, execution_id
 from noonday.model.job import Concurrency, Job, JobSpec, JobState, Overlap, Target
@@ -600,6 +600,24 @@ async def test_retry_of_a_paused_job_is_suspended(crank: Crank, marked: str) -> 
     held = (await crank.change(one, Change())).after.executions[0]
     assert (held.state, held.revocation, held.attempt, held.waits_until_ms) == (State.PENDING, None, 2, None)
     assert NOW_MS <= (held.suspended_until_ms or 0) <= NOW_MS + SECOND + HOUR
+
+
+@pytest.mark.parametrize("overlap", [Overlap.ALLOW, Overlap.SKIP])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SNOOZED, Outcome.HANDED_BACK])
+async def test_triggered_run_of_a_paused_job_is_repeated_after_the_resume(
+    crank: Crank, overlap: Overlap, outcome: Outcome
+) -> None:
+    one = job(every(overlap=overlap))
+    await crank.add(one)
+    await crank.change(one, Change(job=msgspec.structs.replace(one, state=JobState.PAUSED), fire=Fire(NOW_MS, None)))
+    triggered = NewExecution(execution_id(one.id, NOW_MS, "trigger:1"), NOW_MS, NOW_MS, Cause.TRIGGER)
+    await crank.change(one, Change(executions=(triggered,)))
+    dispatch = await crank.fire_one()
+    settled = await crank.settle(report(dispatch, outcome, failure=failure(), snooze_ms=MINUTE))
+    assert settled.entries == ()
+    held = (await crank.change(one, Change())).after.executions[0]
+    assert (held.state, held.waits_until_ms) == (State.PENDING, None)
+    assert (held.suspended_until_ms or 0) >= NOW_MS
 
 
 async def test_execution_on_the_timeline_can_be_suspended_and_released(crank: Crank) -> None:

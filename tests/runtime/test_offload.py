@@ -34,7 +34,7 @@ async def test_each_work_has_a_budget_of_its_own() -> None:
     assert [await offload.run(exhaust) for _ in range(3)] == [True, True, True]
 
 
-async def test_what_finds_too_many_waiting_is_refused() -> None:
+async def test_call_above_the_waiting_limit_is_refused() -> None:
     offload, go_on = ThreadOffload(max_waiting=2), threading.Event()
     waiting = [asyncio.create_task(offload.run(lambda _: go_on.wait(60))) for _ in range(2)]
     await asyncio.sleep(0)
@@ -45,6 +45,6 @@ async def test_what_finds_too_many_waiting_is_refused() -> None:
     assert await offload.run(lambda _: 7) == 7
 
 
-async def test_an_error_reaches_whoever_asked() -> None:
+async def test_error_reaches_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         await ThreadOffload().run(lambda _: 1 // 0)

@@ -121,8 +121,8 @@ def _unbuffered(choose: Choices, of: Job, nominal_ms: int) -> Execution:
     else:
         caps = choose.of(((), (OF_TENANT,), (of_tenant_in(POOL), of_pool(POOL))))
         revocation = choose.of((None, None, None, EDITED, PAUSED, JOB_CANCELLED, "cancelled by ann"))
-        if of.state is JobState.PAUSED and revocation is None:
-            revocation = PAUSED  # a pause revokes everything that is dispatched
+        if of.state is JobState.PAUSED and revocation is None and said["cause"] is Cause.SCHEDULE:
+            revocation = PAUSED  # a pause revokes everything that is dispatched; people may ask for more after it
         said |= {"fired_ms": NOW_MS - SECOND, "slots": (*own, *caps), "revocation": revocation}
     if place == "running":
         said |= {"state": State.RUNNING, "worker_id": choose.of(WORKERS), "started_ms": NOW_MS - SECOND}

@@ -34,6 +34,8 @@ from noonday.transitions.write_set import WriteSet, as_json, rebased, transition
 
 _encode = msgspec.json.Encoder().encode
 
+_NEVER_RETURNING = frozenset({Outcome.STARTED, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.EXPIRED})
+"""Outcomes after which an execution does not wait for another dispatch."""
 Case = tuple[Execution, Outcome, Report | None]
 """An execution as it is stored, the outcome of its dispatch, and the report of it (None if there is no report)."""
 
@@ -62,11 +64,15 @@ class Settlement:
     def deciding_jobs(self) -> list[tuple[str, JobId]]:
         """(tenant, job) whose state affects the result: a returning execution of a paused job is suspended.
 
-        A pause revokes what is dispatched, so of unwatched executions only those with such a revocation, or with that of a
-        later edit, can belong to a paused job.
+        A pause revokes what is dispatched. So an unwatched execution can belong to a paused job only if it has such a
+        revocation, or that of a later edit, or if a person asked for it, perhaps after the pause.
         """
-        revoked = {(e.tenant, e.job_id) for e, _, _ in self.cases if e.revocation in RETURN_REASONS}
-        return sorted(revoked.union(self.revoked_jobs, self.watched_jobs))
+        deciding = {
+            (e.tenant, e.job_id)
+            for e, outcome, _ in self.cases
+            if e.revocation in RETURN_REASONS or (e.cause is not Cause.SCHEDULE and outcome not in _NEVER_RETURNING)
+        }
+        return sorted(deciding.union(self.revoked_jobs, self.watched_jobs))
 
     @property
     def watched_jobs(self) -> list[tuple[str, JobId]]:
