@@ -60,8 +60,9 @@ class Cutter:
             # Connections that were just accepted reach `_links` after some turns of the loop; a closed server would leak them.
             for _ in range(5):
                 await asyncio.sleep(0)
-            server.close()
+            # Reserved before it is given up: no other process takes the port in between.
             self._reserve()
+            server.close()
         await self._reset(list(self._links))
 
     async def heal(self) -> None:
@@ -84,7 +85,8 @@ class Cutter:
     def _reserve(self) -> None:
         """Bind without listening: connections are refused, and no other process takes the port."""
         self._reserved = socket.socket()
-        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            self._reserved.setsockopt(socket.SOL_SOCKET, option, 1)
         self._reserved.bind((HOST, self.port))
         self.port = self._reserved.getsockname()[1]
 
