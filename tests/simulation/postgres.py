@@ -294,7 +294,9 @@ class SimPostgres(PostgresDatabase):
             try:
                 yield session
             finally:
-                if session.is_usable:
+                if session.is_usable and session.real.is_in_transaction():
+                    session.drop()  # its COMMIT or ROLLBACK failed; the real pool rolls back what it takes back
+                elif session.is_usable:
                     self._idle.append(session)
 
     async def round_trip(self, session: SimSession | None, work: Callable[[], T]) -> T:
