@@ -44,7 +44,7 @@ mutants: $(READY) ## Break the engine on purpose in many ways, and see whether t
 
 check: $(READY) ## Format, lint, types, imports and the fast tests, which need no servers (about a minute)
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory -j 2 types lint collect
+	@$(MAKE) --no-print-directory -j 2 types lint
 	$(PYTEST) -n auto --dist worksteal -m "not slow" $(ARGS)
 
 lint:

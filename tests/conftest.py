@@ -4,6 +4,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 import structlog
@@ -25,6 +26,7 @@ NOT_QUICK = (
     "tests/wiring/test_transactions.py",
     "tests/simulation/test_named_cluster_seeds.py",
 )
+NOT_QUICK_PATHS = tuple(f"{path.rstrip('/')}/" for path in NOT_QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,13 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import tests that are slow as a whole, if slow tests are left out."""
+    path = collection_path.relative_to(config.rootpath).as_posix() if collection_path != config.rootpath else ""
+    is_left_out = config.option.markexpr == "not slow" and f"{path}/".startswith(NOT_QUICK_PATHS)
+    return True if is_left_out else None
 
 
 @pytest.hookimpl(tryfirst=True)

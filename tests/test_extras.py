@@ -44,28 +44,33 @@ CLIENT = [*files_of("*.py", "model/**/*.py", "sdk/*.py", "cli/*.py", "runtime/cl
 CLUSTER = [*files_of(*(f"{part}/**/*.py" for part in CLUSTER_DRIVERS)), *files_of("cli/server/*_checks.py")]
 
 
+@pytest.mark.slow
 def test_client_imports_its_dependencies_only() -> None:
     allowed = modules(None)
     assert {str(path): name for path in CLIENT for name in imported(path) if name not in allowed} == {}
 
 
+@pytest.mark.slow
 def test_server_imports_the_dependencies_of_its_extra_only() -> None:
     allowed = modules(None) | modules("server") | OPTIONAL
     server = set(files_of("**/*.py")) - set(CLIENT) - set(CLUSTER)
     assert {str(path): name for path in server for name in imported(path) if name not in allowed} == {}
 
 
+@pytest.mark.slow
 def test_drivers_of_a_cluster_import_the_dependencies_of_its_extra_only() -> None:
     allowed = modules(None) | modules("server") | modules("cluster") | OPTIONAL
     assert {str(path): name for path in CLUSTER for name in imported(path) if name not in allowed} == {}
 
 
+@pytest.mark.slow
 def test_each_dependency_is_imported() -> None:
     used = {name for path in files_of("**/*.py") for name in imported(path)}
     through_others = {"httptools", "tzdata"}
     assert (modules(None) | modules("server") | modules("cluster")) - used - through_others == set()
 
 
+@pytest.mark.slow
 def test_distributions_of_an_extra_are_those_of_the_project_file() -> None:
     everywhere = {name_of(each) for each in declared("server") if ";" not in each}
     assert set(PACKAGES[Extra.SERVER]) == modules_of(everywhere)

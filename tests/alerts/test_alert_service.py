@@ -31,6 +31,7 @@ async def observe(parts: Parts, *abouts: str, kind: AlertKind = AlertKind.DISABL
     )
 
 
+@pytest.mark.slow
 async def test_alert_is_listed_as_unread_with_what_happened(parts: Parts, alerts: AlertService) -> None:
     await observe(parts, "https://a.example:443")
     inbox = await alerts.list_alerts(ANN)

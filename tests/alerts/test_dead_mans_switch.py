@@ -223,6 +223,7 @@ async def test_backlog_beyond_the_limit_shares_one_alert(
     assert others.message.startswith("and 30 others, the first one ")
 
 
+@pytest.mark.slow
 async def test_backlog_of_one_tenant_does_not_hide_another_tenant(
     switch: DeadMansSwitch, crank: Crank, store: SqliteStore
 ) -> None:

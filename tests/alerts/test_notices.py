@@ -177,6 +177,7 @@ async def test_next_window_begins_with_the_next_event(stage: Stage) -> None:
     assert len(await stage.jobs()) == 2
 
 
+@pytest.mark.slow
 async def test_zero_window_sends_all_present_events_in_one_message(stage: Stage) -> None:
     await stage.put(digest_ms=0)
     await stage.observe(*(f"https://{i}" for i in range(2_500)))

@@ -77,6 +77,7 @@ async def test_a_preference_that_was_deleted_is_gone(client: Client) -> None:
     assert (await ask(client, "POST", f"{PLACE}/test")).status == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "pointer"),
     [
@@ -157,6 +158,7 @@ async def test_changes_are_audited(client: Client) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_a_tenant_has_at_most_a_hundred(client: Client) -> None:
     for number in range(100):
         assert (await ask(client, "PUT", f"/v1/alert-preferences/p{number}", {"channel": MAIL})).status == 200

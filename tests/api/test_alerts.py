@@ -124,6 +124,7 @@ async def test_many_are_acknowledged_at_once(client: Client, backstage: Backstag
     assert (await client.get("/v1/alerts")).json["unread"] == 0
 
 
+@pytest.mark.slow
 async def test_more_than_a_step_are_acknowledged(client: Client, backstage: Backstage) -> None:
     seen = [
         Observation(

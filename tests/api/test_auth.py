@@ -130,6 +130,7 @@ async def test_invalid_authorization_header_explains_the_format(
     assert complaint in await refusal(TokenAuthenticator(Rules(), clock), header)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=60) | st.text(alphabet="eyJ.-_=A0", max_size=60), min_size=20))
 @settings(max_examples=20)
 def test_arbitrary_header_raises_only_unauthorized(noises: list[str]) -> None:

@@ -31,6 +31,7 @@ async def die(crank: Crank, message: str = "answered 400") -> Dispatch:
     return dispatch
 
 
+@pytest.mark.slow
 async def test_dead_call_is_listed_with_the_definition_of_its_task(client: Client, crank: Crank):
     path = await made(client, once(name="report"))
     dispatch = await end(crank, Outcome.FAILED)

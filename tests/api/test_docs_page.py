@@ -1,6 +1,8 @@
 import json
 import re
 
+import pytest
+
 from tests.api.asgi import Client
 
 
@@ -26,6 +28,7 @@ async def test_docs_page_may_connect_to_no_other_host(client: Client):
     assert "connect-src 'self'" in policy
 
 
+@pytest.mark.slow
 async def test_docs_show_every_verb_of_the_api(client: Client):
     shown = re.search(r"const VERBS = (\[.*?\]);", (await client.get("/docs")).body.decode())
     assert shown is not None

@@ -27,6 +27,7 @@ def test_invalid_idempotency_key_is_rejected(header: str):
         idempotency_key(header)
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=255))
 def test_any_printable_idempotency_key_round_trips_quoted(key: str):
     escaped = key.replace("\\", r"\\").replace('"', r"\"")

@@ -32,6 +32,7 @@ async def pages(client: Client, query: str = "") -> list[list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_page_ends_early_if_its_payloads_are_large_and_none_is_left_out(client: Client) -> None:
     await add(client, LARGE, 60)
     found = await pages(client)
@@ -48,11 +49,13 @@ async def test_a_single_job_is_a_page_however_large_it_is(client: Client, backst
     assert len((await pages(client))[0]) == 2
 
 
+@pytest.mark.slow
 async def test_a_page_of_small_payloads_is_whole(client: Client) -> None:
     await add(client, {"a": 1}, 500)
     assert [len(page) for page in await pages(client)] == [500]
 
 
+@pytest.mark.slow
 async def test_a_summary_has_no_payloads_and_all_jobs(client: Client) -> None:
     await add(client, LARGE, 60)
     (page,) = await pages(client, "&view=summary")

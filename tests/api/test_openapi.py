@@ -170,6 +170,7 @@ def test_the_table_below_covers_every_field_of_a_job():
     assert VALUES.keys() | {"type", "payload"} == {field.encode_name for field in msgspec.structs.fields(JobSpec)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("type_", JobType)
 @pytest.mark.parametrize("field", VALUES)
 def test_schema_of_a_job_allows_the_values_that_the_rules_accept(type_: JobType, field: str):
@@ -196,6 +197,7 @@ async def test_the_examples_of_the_document_are_accepted(client: Client):
             assert (await client.post("/v1/schedules/preview", example)).status == 200
 
 
+@pytest.mark.slow
 def test_documented_time_zones_are_the_known_ones():
     for name in COMPONENTS["TimeZone"]["enum"]:
         assert zones.zone(name).key == name
@@ -205,6 +207,7 @@ PATTERN = jsonschema_rs.Draft202012Validator({"type": "string", "pattern": CRON}
 FIELD_TEXT = st.text("0123456789*-/,#LWlwMONsunjan", min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(st.lists(FIELD_TEXT, min_size=4, max_size=7).map(" ".join))
 def test_cron_pattern_matches_every_parsable_expression(text: str):
     try:

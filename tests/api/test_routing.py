@@ -21,6 +21,7 @@ def label(route: Route) -> str:
     return f"{route.method} {route.path}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", PROTECTED, ids=label)
 async def test_every_path_under_v1_needs_a_token(client: Client, route: Route):
     client.headers.clear()
@@ -29,6 +30,7 @@ async def test_every_path_under_v1_needs_a_token(client: Client, route: Route):
     assert response.headers["www-authenticate"] == 'Bearer realm="noonday"'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", [route for route in PROTECTED if route.scope != "read"], ids=label)
 async def test_a_token_with_too_small_a_scope_is_forbidden(client: Client, route: Route):
     client.headers["authorization"] = f"Bearer {INCLUDED_SCOPES[str(route.scope)]}"

@@ -60,6 +60,7 @@ def as_operator(client: Client, tenant: str) -> Client:
     return Client(client.app, {"authorization": "Bearer operator@ops", "noonday-tenant": tenant})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", PROTECTED, ids=label)
 async def test_every_route_accepts_its_scope_and_no_lower_one(client: Client, route: Route) -> None:
     assert route.scope is not None
@@ -69,6 +70,7 @@ async def test_every_route_accepts_its_scope_and_no_lower_one(client: Client, ro
         assert (response.status != 403) == is_enough, held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", PROTECTED, ids=label)
 async def test_only_operator_reads_another_tenant_and_never_changes_it(client: Client, route: Route) -> None:
     for held in SCOPES:

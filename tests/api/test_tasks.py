@@ -353,6 +353,7 @@ async def test_a_task_that_is_over_gets_a_new_time(client: Client, crank: Crank)
     assert response.json["next_execution"] == "2030-01-01T13:00:00Z"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -380,6 +381,7 @@ async def test_patch_changes_the_given_fields_alone(client: Client, fields: dict
     assert response.json == {name: value for name, value in after.items() if name != "executions"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "pointer"),
     [

@@ -70,6 +70,7 @@ def test_webhooks_are_called_on_a_cluster(tmp_path: Path, servers: None) -> None
     assert document["cpu_us_per_job_by"]["caller"] > 0
 
 
+@pytest.mark.slow
 def test_roles_are_counted_on_a_cluster_only(tmp_path: Path) -> None:
     ended = run(tmp_path, "burst", "--workers", "2")
     assert ended.returncode == 2

@@ -14,6 +14,7 @@ from bench.machine import cpu_sec, has_ended, listeners
 BUSY = "import time\nwhile time.process_time() < 0.2: pass\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("child", [BUSY, f"{BUSY}print(flush=True); input()"], ids=["ended", "running"])
 def test_cpu_time_of_a_child_counts_while_it_runs_and_after_its_end(child: str) -> None:
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print(flush=True); input()"

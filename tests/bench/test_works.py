@@ -51,6 +51,7 @@ def test_bunched_crons_share_their_instants() -> None:
     assert len(times_of(Crons(5, every_sec=10, seconds=20, bunched=True))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("day", range(40))
 def test_nothing_at_rest_is_due_within_a_week(day: int) -> None:
     now_ms, rest = NOW_MS + day * 86_400_000, AtRest(one_shots=3, crons=100)

@@ -29,6 +29,7 @@ def alerts_of(ask_json: Answer, job: str, *flags: str) -> Any:
     return eventually(lambda: ask_json("alert", "list", "--job", job, "--json", *flags)["alerts"])
 
 
+@pytest.mark.slow
 def test_a_job_that_failed_is_in_the_inbox_until_it_is_acknowledged(ask: Run, ask_json: Answer, name: str) -> None:
     job = fail(ask_json, name, *ONCE)
     (alert,) = alerts_of(ask_json, job)
@@ -44,6 +45,7 @@ def test_a_job_that_failed_is_in_the_inbox_until_it_is_acknowledged(ask: Run, as
     assert kept["status"] == "ACKNOWLEDGED"
 
 
+@pytest.mark.slow
 def test_a_job_that_succeeds_in_the_end_has_recovered(ask_json: Answer, name: str) -> None:
     retry = ("--max-attempts", "3", "--backoff", "fixed", "--initial-delay", "0s")
     made = ask_json(
@@ -53,6 +55,7 @@ def test_a_job_that_succeeds_in_the_end_has_recovered(ask_json: Answer, name: st
     eventually(lambda: alerts_of(ask_json, made["jobId"])[0]["status"] == "RECOVERED")
 
 
+@pytest.mark.slow
 def test_all_of_a_job_are_acknowledged_at_once(ask: Run, ask_json: Answer, name: str) -> None:
     job = fail(ask_json, name, *ONCE)
     alerts_of(ask_json, job)
@@ -60,6 +63,7 @@ def test_all_of_a_job_are_acknowledged_at_once(ask: Run, ask_json: Answer, name:
     assert ask("alert", "ack", "--job", name).stdout == "acknowledged 0 alerts\n"
 
 
+@pytest.mark.slow
 def test_top_counts_unread_alerts(ask: Run, ask_json: Answer, name: str) -> None:
     alerts_of(ask_json, fail(ask_json, name, *ONCE))
     assert ask_json("top", "--json")["unreadAlerts"] >= 1

@@ -63,6 +63,7 @@ def test_folder_without_a_data_file_passes(examined: Findings, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_healthy_file_passes_every_check(examined: Findings, used: Path) -> None:
     found = examined("--thorough")
     assert {about: one for about, one in found.items() if one["level"] == "fail"} == {}
@@ -78,6 +79,7 @@ def test_a_file_that_is_no_database_fails(examined: Findings, tmp_path: Path) ->
     assert "backup" in found["integrity"]["fix"]
 
 
+@pytest.mark.slow
 def test_a_damaged_page_fails(examined: Findings, used: Path) -> None:
     content = bytearray(used.read_bytes())
     content[4096 * 2 : 4096 * 6] = os.urandom(4096 * 4)
@@ -85,6 +87,7 @@ def test_a_damaged_page_fails(examined: Findings, used: Path) -> None:
     assert examined(code=exits.FAILED)["integrity"]["level"] == "fail"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["keys", "secret"])
 def test_a_private_file_that_others_can_read_fails(examined: Findings, used: Path, suffix: str) -> None:
     path = Path(f"{used}.{suffix}")
@@ -94,6 +97,7 @@ def test_a_private_file_that_others_can_read_fails(examined: Findings, used: Pat
     assert (found["level"], found["fix"]) == ("fail", f"chmod 600 noonday.db.{suffix}")
 
 
+@pytest.mark.slow
 def test_a_data_file_that_others_can_read_is_warned_of(examined: Findings, used: Path) -> None:
     assert examined()["file"]["level"] == "ok"
     used.chmod(0o644)
@@ -101,11 +105,13 @@ def test_a_data_file_that_others_can_read_is_warned_of(examined: Findings, used:
     assert (found["level"], found["fix"]) == ("warn", "chmod 600 noonday.db*")
 
 
+@pytest.mark.slow
 def test_keys_that_were_lost_fail(examined: Findings, used: Path) -> None:
     Path(f"{used}.keys").unlink()
     assert "put the file back" in examined(code=exits.FAILED)["keys"]["fix"]
 
 
+@pytest.mark.slow
 def test_keys_that_do_not_decrypt_stored_payloads_fail(examined: Findings, used: Path) -> None:
     Path(f"{used}.keys").unlink()
     load_or_create(Path(f"{used}.keys"))
@@ -113,27 +119,32 @@ def test_keys_that_do_not_decrypt_stored_payloads_fail(examined: Findings, used:
     assert (found["level"], "1 of 1 cannot be decrypted" in found["detail"]) == ("fail", True)
 
 
+@pytest.mark.slow
 def test_a_file_of_a_newer_release_fails(examined: Findings, used: Path) -> None:
     change(used, "INSERT INTO migrations VALUES ('9999_future.sql', 'x', 'x')")
     assert examined(code=exits.FAILED)["migrations"]["fix"] == "upgrade Noonday"
 
 
+@pytest.mark.slow
 def test_file_of_an_older_release_is_a_warning_to_migrate(examined: Findings, used: Path) -> None:
     change(used, "DELETE FROM migrations")
     assert examined()["migrations"]["level"] == "warn"
 
 
+@pytest.mark.slow
 def test_a_clock_that_was_set_back_is_noticed(examined: Findings, used: Path) -> None:
     change(used, f"UPDATE workers SET seen_ms = {LATER_MS}", f"UPDATE checkpoints SET tick_ms = {LATER_MS}")
     found = examined()["clock"]
     assert (found["level"], "in the future" in found["detail"]) == ("warn", True)
 
 
+@pytest.mark.slow
 def test_schedules_of_other_zone_data_are_noticed(examined: Findings, used: Path) -> None:
     change(used, "INSERT OR REPLACE INTO meta VALUES ('zone_data', '1999a')")
     assert "1999a" in examined()["time zones"]["detail"]
 
 
+@pytest.mark.slow
 def test_port_that_another_process_uses_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -142,12 +153,14 @@ def test_port_that_another_process_uses_is_reported(tmp_path: Path) -> None:
     assert (found.level, f"--port {port + 1}" in (found.fix or "")) == (Level.WARN, True)
 
 
+@pytest.mark.slow
 def test_examining_changes_nothing(used: Path) -> None:
     before = used.read_bytes()
     list(examine(CheckContext(settings_of(used), LATER_MS, thorough=True)))
     assert used.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_each_check_names_its_subject(used: Path) -> None:
     findings = list(examine(CheckContext(settings_of(used), LATER_MS)))
     assert len(findings) >= len(CHECKS)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from noonday.cli import exits
 from tests.cli.conftest import Run
 
@@ -10,6 +12,7 @@ Answer = Callable[..., Any]
 FAR = "2099-01-01T00:00:00Z"
 
 
+@pytest.mark.slow
 def test_settings_without_a_flag_stay_as_they_are(ask_json: Answer, ask: Run) -> None:
     there = "https://set.example.com"
     ask_json("endpoint", "set", there, "--rate", "10", "--burst", "20", "--concurrency", "5", "--json")
@@ -43,6 +46,7 @@ def test_an_endpoint_that_is_not_known_is_not_found(ask: Run) -> None:
     assert "no endpoint https://nobody.example.com:443" in refused.stderr
 
 
+@pytest.mark.slow
 def test_tasks_stop_with_their_endpoint_and_go_on_with_it(ask_json: Answer, ask: Run) -> None:
     there = "https://stop.example.com"
     task = ask_json("task", "create", f"{there}/x", "--at", FAR, "--json")["id"]

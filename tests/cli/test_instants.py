@@ -25,6 +25,7 @@ def test_invalid_duration_is_refused(text: str) -> None:
         duration(text)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**9))
 def test_any_number_of_seconds_is_read_as_it_is_written(seconds: int) -> None:
     assert read_duration(f"{seconds}s") == read_duration(str(seconds)) == timedelta(seconds=seconds)
@@ -72,6 +73,7 @@ def test_a_length_is_shown_in_its_largest_unit(seconds: float, shown: str) -> No
     assert length(seconds) == shown
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_printable_text_has_no_control_characters(text: str) -> None:
     assert all(character.isprintable() or character == "\n" for character in printable(text))

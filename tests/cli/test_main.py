@@ -26,6 +26,7 @@ def commands(group: click.Group, *path: str) -> list[tuple[tuple[str, ...], clic
 ALL = commands(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path, _ in ALL], ids=" ".join)
 def test_every_command_has_help(run: Run, path: tuple[str, ...]) -> None:
     result = run(*path, "--help")
@@ -127,6 +128,7 @@ def test_control_characters_of_errors_are_not_printed(capsys: pytest.CaptureFixt
     assert "\x1b" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_command_without_a_server_names_the_start_command(run: Run) -> None:
     result = run("job", "list")
     assert result.exit_code == exits.UNREACHABLE
@@ -135,6 +137,7 @@ def test_command_without_a_server_names_the_start_command(run: Run) -> None:
     assert "Traceback" not in result.output
 
 
+@pytest.mark.slow
 def test_the_package_can_be_run() -> None:
     done = subprocess.run([sys.executable, "-m", "noonday", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("noonday, version ")

@@ -56,6 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, box: Mailbox) -> Iterator[U
         yield up
 
 
+@pytest.mark.slow
 def test_a_test_notice_arrives_by_mail(ask: Run, box: Mailbox) -> None:
     made = ask("alert", "notify", "set", "mail", "--email", "ops@example.com", "--user", "Sam")
     assert made.exit_code == 0, made.output
@@ -117,6 +118,7 @@ def test_invalid_value_is_reported_with_its_flag(ask: Run, flags: tuple[str, ...
     assert message in refused.output
 
 
+@pytest.mark.slow
 def test_without_a_mail_server_the_setting_that_is_missing_is_named(tmp_path: Path, run: Run) -> None:
     with Up(tmp_path, "--port", "0") as up:
         refused = run("alert", "notify", "set", "ops", "--email", "ops@example.com", env=up.environ)

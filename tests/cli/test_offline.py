@@ -98,6 +98,7 @@ def test_settings_are_printed_with_the_source_of_each_value(run: Run, tmp_path: 
     assert list(listed) == [doc.key for doc in describe_settings()]
 
 
+@pytest.mark.slow
 def test_settings_never_show_a_secret(run: Run) -> None:
     env = {"NOONDAY_AUTH_SECRET": SECRET}
     for words in (["settings"], ["settings", "--json"]):

@@ -126,6 +126,7 @@ def test_an_id_that_nothing_has_is_not_found(ask: Run) -> None:
     assert ask("job", "show", "01900000-0000-7000-8000-000000000000").exit_code == exits.NOT_FOUND
 
 
+@pytest.mark.slow
 def test_a_paused_job_can_be_resumed_and_cancelled(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "@yearly")
     assert ask("job", "pause", name).stdout.startswith(f"paused {name}")
@@ -141,6 +142,7 @@ def test_a_triggered_job_runs_besides_its_schedule(ask_json: Answer, name: str) 
     assert ended(ask_json, name)["executionId"] == made["executionId"]
 
 
+@pytest.mark.slow
 def test_jobs_are_listed_by_condition_newest_first(ask_json: Answer, ask: Run, name: str) -> None:
     jobs = [create(ask_json, f"{name}-{i}", "--at", FAR, "--tag", name) for i in range(3)]
     listed = ask_json("job", "list", "--tag", name, "--json")
@@ -157,6 +159,7 @@ def test_empty_list_is_reported_and_is_no_error(ask: Run, name: str) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no jobs\n")
 
 
+@pytest.mark.slow
 def test_a_past_span_is_previewed_and_filled_once(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "@daily", "--start", "2026-01-01T00:00:00Z")
     span = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-01-03T00:00:00Z")
@@ -174,6 +177,7 @@ def test_list_of_occurrences_includes_planned_ones(ask_json: Answer, name: str) 
 # Executions
 
 
+@pytest.mark.slow
 def test_an_execution_is_waited_for_and_its_result_printed(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--payload", '{"a": [1]}')
     assert ask_json("execution", "wait", name, "--timeout", "20s") == {"a": [1]}
@@ -191,6 +195,7 @@ def test_waiting_for_an_execution_that_fails_prints_the_failure_and_exits_with_1
     assert "DEAD after attempt 1: RuntimeError" in result.stderr
 
 
+@pytest.mark.slow
 def test_waiting_ends_at_its_timeout(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     result = ask("execution", "wait", name, "--timeout", "100ms")
@@ -198,6 +203,7 @@ def test_waiting_ends_at_its_timeout(ask_json: Answer, ask: Run, name: str) -> N
     assert "within 0.1 s" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_running_execution_can_be_cancelled(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--payload", '{"seconds": 600}', handler="demo.sleep")
     executions = eventually(lambda: ask_json("job", "executions", name, "--json")["executions"])
@@ -216,6 +222,7 @@ def test_the_id_of_a_job_is_not_that_of_an_execution(ask_json: Answer, ask: Run,
 # Why
 
 
+@pytest.mark.slow
 def test_why_shows_every_attempt_and_its_error(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--max-attempts", "2", "--retry-delays", "1ms", handler="demo.fail")
     execution = ended(ask_json, name)["executionId"]
@@ -262,6 +269,7 @@ def test_why_names_the_earlier_execution_that_blocked_an_occurrence(ask_json: An
     ask_json("job", "cancel", name, "--json")
 
 
+@pytest.mark.slow
 def test_why_at_a_time_shows_the_nearest_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "0 0 1 * *", "--start", "2098-12-31T00:00:00Z")
     exactly = ask_json("why", name, "--at", FAR, "--json")["occurrence"]
@@ -271,6 +279,7 @@ def test_why_at_a_time_shows_the_nearest_occurrence(ask_json: Answer, ask: Run, 
     assert "Occurrence 2099-01-01 00:00:00+00:00" in around
 
 
+@pytest.mark.slow
 def test_why_reports_a_time_before_the_job_existed(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     assert "The job did not exist at 2020-01-01" in ask("why", name, "--at", "2020-01-01T00:00:00Z").stdout
@@ -279,6 +288,7 @@ def test_why_reports_a_time_before_the_job_existed(ask_json: Answer, ask: Run, n
 # Dead letters
 
 
+@pytest.mark.slow
 def test_a_dead_letter_is_listed_retried_and_archived(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--max-attempts", "1", handler="demo.fail")
     execution = ended(ask_json, name)["executionId"]
@@ -291,6 +301,7 @@ def test_a_dead_letter_is_listed_retried_and_archived(ask_json: Answer, ask: Run
     assert again in ask("dead", "list", "--job", name, "--archived").stdout
 
 
+@pytest.mark.slow
 def test_dead_letters_are_changed_by_condition(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--max-attempts", "1", handler="demo.fail")
     ended(ask_json, name)
@@ -323,6 +334,7 @@ def test_invalid_pool_setting_is_refused(ask: Run) -> None:
     assert "/retryPolicy/maxAttempts (--max-attempts)" in result.stderr
 
 
+@pytest.mark.slow
 def test_paused_pool_is_shown_as_paused_until_it_is_resumed(ask_json: Answer, ask: Run, name: str) -> None:
     ask("pool", "set", "letters", "--timeout", "5m")
     assert "pool letters is paused since" in ask("pause", "--pool", "letters").stdout
@@ -334,6 +346,7 @@ def test_paused_pool_is_shown_as_paused_until_it_is_resumed(ask_json: Answer, as
     assert "nothing is paused" in ask("resume", "--pool", "letters").stdout
 
 
+@pytest.mark.slow
 def test_a_tenants_settings_are_changed_one_at_a_time(ask_json: Answer, ask: Run) -> None:
     assert "no limits" in ask("tenant", "show", "globex").stdout
     assert ask("tenant", "set", "globex", "--weight", "4", "--rate", "50").exit_code == 0

@@ -87,6 +87,7 @@ def replay(receiver: Mendable, *flags: str) -> tuple[str, ...]:
     return ("task", "replay", "--endpoint", receiver.url, *flags)
 
 
+@pytest.mark.slow
 def test_dead_calls_are_resent_once_after_their_receiver_was_mended(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
@@ -113,6 +114,7 @@ def test_dead_calls_are_resent_once_after_their_receiver_was_mended(
     assert len(receiver.calls) == 40
 
 
+@pytest.mark.slow
 def test_dry_run_shows_the_failed_calls_and_sends_nothing(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
@@ -130,6 +132,7 @@ def test_dry_run_shows_the_failed_calls_and_sends_nothing(
     assert len(receiver.calls) == 6
 
 
+@pytest.mark.slow
 def test_a_sample_that_fails_stops_a_replay(ask: Run, ask_json: Answer, receiver: Mendable, name: str) -> None:
     fail(ask_json, receiver, name, 5)
     result = ask(*replay(receiver, "--sample", "2", "--stop-after-failures", "1", "--yes"))
@@ -138,6 +141,7 @@ def test_a_sample_that_fails_stops_a_replay(ask: Run, ask_json: Answer, receiver
     assert len(receiver.calls) == 7
 
 
+@pytest.mark.slow
 def test_a_replay_stops_when_too_many_fail(ask: Run, ask_json: Answer, receiver: Mendable, name: str) -> None:
     fail(ask_json, receiver, name, 8)
     result = ask(*replay(receiver, "--rate", "1", "--stop-after-failures", "0", "--yes"))
@@ -146,6 +150,7 @@ def test_a_replay_stops_when_too_many_fail(ask: Run, ask_json: Answer, receiver:
     assert len(receiver.calls) < 16
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_unless_it_was_agreed_to(ask: Run, ask_json: Answer, receiver: Mendable, name: str) -> None:
     fail(ask_json, receiver, name, 1)
     assert ask(*replay(receiver), input="n\n").exit_code == exits.FAILED
@@ -159,6 +164,7 @@ def test_invalid_replay_flags_are_refused(ask: Run, flags: tuple[str, ...]) -> N
     assert flags[-2] in result.stderr
 
 
+@pytest.mark.slow
 def test_a_call_is_made_once_more(ask: Run, ask_json: Answer, receiver: Mendable, name: str) -> None:
     fail(ask_json, receiver, name, 1)
     receiver.status = 200
@@ -178,6 +184,7 @@ def test_a_task_that_was_not_called_cannot_be_called_once_more(
     assert ask("task", "resend", name).exit_code == exits.NOT_FOUND
 
 
+@pytest.mark.slow
 def test_calls_that_were_given_up_are_listed_retried_and_archived(
     ask: Run, ask_json: Answer, receiver: Mendable, name: str
 ) -> None:
@@ -204,6 +211,7 @@ def test_retry_of_dead_calls_needs_a_filter(ask: Run, words: tuple[str, ...]) ->
     assert ask("task", "dead", "retry", *words).exit_code == exits.USAGE
 
 
+@pytest.mark.slow
 def test_statuses_and_order_are_flags_of_a_task(ask: Run, ask_json: Answer, receiver: Mendable, name: str) -> None:
     flags = ("--every", "1h", "--ordered", "--retry-status", "409", "--retry-status", "5xx")
     made = create(ask_json, name, receiver.url, *flags)
@@ -218,6 +226,7 @@ def test_statuses_and_order_are_flags_of_a_task(ask: Run, ask_json: Answer, rece
     assert "after no status" in ask("task", "show", name).stdout
 
 
+@pytest.mark.slow
 def test_an_ordering_key_is_a_flag_of_a_task(ask: Run, ask_json: Answer, receiver: Mendable, name: str) -> None:
     made = create(ask_json, name, receiver.url, "--in", "1h", "--ordering-key", "customer-42")
     assert made["ordering_key"] == "customer-42"

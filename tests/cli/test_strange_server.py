@@ -43,6 +43,7 @@ def stranger(answer: Callable[[str], tuple[int, bytes]]) -> Iterator[tuple[str, 
             thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [
@@ -62,6 +63,7 @@ def test_no_token_is_sent_to_a_stranger(tmp_path: Path, answer: Callable[[str], 
     assert tokens == []
 
 
+@pytest.mark.slow
 def test_a_stranger_that_asks_the_real_server_on_another_port_is_found_out(tmp_path: Path) -> None:
     with Up(tmp_path, "--port", "0") as up:
 
@@ -76,6 +78,7 @@ def test_a_stranger_that_asks_the_real_server_on_another_port_is_found_out(tmp_p
         assert CliRunner().invoke(main, ["job", "list"], env=up.environ).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_token_that_was_given_is_sent_wherever_it_was_meant_for() -> None:
     with stranger(lambda path: (200, b'{"jobs": [], "next": null}')) as (url, tokens):
         result = CliRunner().invoke(main, ["job", "list", "--token", "abc", "--url", url])

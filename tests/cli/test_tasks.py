@@ -85,6 +85,7 @@ def ended(ask_json: Answer, task: str) -> Any:
     return eventually(look)
 
 
+@pytest.mark.slow
 def test_a_task_is_called_and_its_call_is_shown(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
     url = f"{receiver.url}/200"
     result = ask("task", "create", url, "--name", name, "--body", '{"a": 1}', "--header", "Authorization: Bearer x")
@@ -102,6 +103,7 @@ def test_a_task_is_called_and_its_call_is_shown(ask: Run, ask_json: Answer, rece
     assert all(f"{part} " in calls for part in ("dns", "connect", "first byte"))
 
 
+@pytest.mark.slow
 def test_task_that_its_receiver_halted_is_shown_as_halted(
     ask: Run, ask_json: Answer, receiver: Receiving, name: str
 ) -> None:
@@ -111,6 +113,7 @@ def test_task_that_its_receiver_halted_is_shown_as_halted(
     assert "stopped  answered 410: the receiver wants no more calls" in shown
 
 
+@pytest.mark.slow
 def test_every_attempt_of_a_failed_call_is_shown(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
     create(ask_json, name, f"{receiver.url}/503", "--attempts", "2", "--initial-delay", "1ms")
     assert ended(ask_json, name)["status"] == "FAILED"
@@ -177,6 +180,7 @@ def test_a_time_without_an_offset_is_meant_in_the_zone_of_the_task(
     assert create(ask_json, name, "https://api.example.com/", *flags)["next_execution"] == instant
 
 
+@pytest.mark.slow
 def test_a_change_keeps_what_no_flag_names(ask: Run, ask_json: Answer, receiver: Receiving, name: str) -> None:
     headers = ("--header", f"Authorization: Bearer {name}", "--header", "X-Team: a", "--header", "X-Gone: b")
     create(ask_json, name, f"{receiver.url}/200", "--at", FAR, "--attempts", "3", *headers)
@@ -199,6 +203,7 @@ def test_a_secret_header_does_not_follow_to_another_receiver(ask: Run, ask_json:
     assert "at: --header Authorization" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_paused_task_can_be_resumed_and_deleted(ask: Run, ask_json: Answer, name: str) -> None:
     task = create(ask_json, name, "https://api.example.com/", "--every", "30d")["id"]
     assert ask("task", "pause", name).stdout.startswith(f"paused {name}")
@@ -300,6 +305,7 @@ def test_invalid_secret_values_are_reported_with_their_flags(ask: Run) -> None:
     assert "Invalid value for --overlap" in ask("secret", "make", "--overlap", "31d").stderr
 
 
+@pytest.mark.slow
 def test_the_page_about_webhooks_leads_to_a_signed_call(
     ask: Run, ask_json: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def written(tmp_path: Path) -> Any:
     return write
 
 
+@pytest.mark.slow
 def test_a_file_sets_each_tenant_whole(ask: Run, ask_json: Answer, written: Any) -> None:
     ask("tenant", "set", "initech", "--max-jobs", "500", "--burst", "7")
     file = written(FILE)

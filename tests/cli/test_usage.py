@@ -33,6 +33,7 @@ def _total(ask: Run) -> dict[str, Any]:
     return json.loads(ask("tenant", "usage", "default", "--json").stdout)["total"]  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_runs_are_counted_with_their_outcome_and_payload(used: dict[str, Any]) -> None:
     assert (used["succeeded"], used["failed"]) == (1, 1)
     # The payload as the worker received it: encrypted.

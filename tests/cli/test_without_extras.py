@@ -42,6 +42,7 @@ def helps() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_every_help_works_without_the_server(helps: dict[str, Any]) -> None:
     assert {"", "up", "serve", "worker", "doctor", "keys new", "job list", "task dead list"} <= set(helps["commands"])
     assert helps["failed"] == []
@@ -52,6 +53,7 @@ def test_mistyped_commands_are_refused_without_the_server(helps: dict[str, Any])
     assert helps["suggestions"] > 0
 
 
+@pytest.mark.slow
 def test_server_packages_are_hidden(helps: dict[str, Any]) -> None:
     packages = {name.split(".")[1] for name in helps["imported"]} - {"ports", "runtime"}
     assert packages == CLIENT
@@ -72,6 +74,7 @@ def run_without(hidden: list[str], program: str) -> "subprocess.CompletedProcess
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
@@ -93,11 +96,13 @@ def test_command_that_needs_an_extra_names_it(command: str, extra: str) -> None:
     assert result.returncode == exits.USAGE
 
 
+@pytest.mark.slow
 def test_cluster_command_names_the_cluster_where_the_server_is_installed() -> None:
     result = run_without(["asyncpg"], "from noonday.cli.main import main; main(['serve'], prog_name='noonday')")
     assert result.stderr == "error: noonday serve needs the cluster: pip install 'noonday[cluster]'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Noonday", "testing"])
 def test_name_of_the_package_that_needs_the_server_names_the_extra(name: str) -> None:
     result = run_without(other_distributions(), f"from noonday import JobSpec, {name}")

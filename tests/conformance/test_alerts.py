@@ -86,6 +86,7 @@ async def kinds(executions: Executions) -> list[str]:
     return [incident.kind for incident in await executions.incidents(100)]
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_first_failure_and_dead_letter_are_incidents_and_failures_between_are_not(
     crank: Crank, executions: Executions

@@ -285,6 +285,7 @@ async def test_a_cancelled_job_runs_nothing_again(crank: Crank) -> None:
 # Calls in order
 
 
+@pytest.mark.slow
 async def test_a_call_in_order_waits_until_the_attempts_of_the_one_before_are_over(crank: Crank) -> None:
     retry = {"max_attempts": 3, "backoff": "FIXED", "initial_delay_ms": 5 * MINUTE}
     wanted = decoded(cron_expression="* * * * *", ordered=True, retry=retry)

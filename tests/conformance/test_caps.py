@@ -53,6 +53,7 @@ async def one_shots(crank: Crank, count: int, **fields: object) -> list[Job]:
     return jobs
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_no_more_is_fired_than_the_cap_allows_and_the_rest_waits(crank: Crank) -> None:
     await cap(crank, max_running=3)

@@ -223,6 +223,7 @@ async def test_a_start_is_followed_by_its_end(crank: Crank, kind: JobSpec) -> No
     assert states_through(ended) == [State.PENDING, State.RUNNING, State.SUCCEEDED]
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 @each_kind
 async def test_a_start_and_its_end_may_come_in_one_batch(crank: Crank, kind: JobSpec) -> None:
@@ -333,6 +334,7 @@ async def come_back_often(crank: Crank, times: int, outcome: Outcome = Outcome.S
     return dispatch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reported", [True, False])
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.FAILED])
 async def test_transitions_of_one_that_comes_back_very_often_are_bounded(
@@ -483,6 +485,7 @@ async def revoked(crank: Crank, one: Job, dispatch: Dispatch, reason: str, **edi
     await crank.change(one, Change(job=changed, cancel=((dispatch.execution_id, reason),)))
 
 
+@pytest.mark.slow
 @each_kind
 @pytest.mark.parametrize(
     "outcome",
@@ -794,6 +797,7 @@ async def test_the_buffered_one_waits_while_the_other_is_open(crank: Crank, outc
     assert all(e.key == dispatch.execution_id for e in settled.entries)
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_lost_worker_lets_the_buffered_one_start(crank: Crank, executions: Executions) -> None:
     one, dispatch = await buffered(crank)
@@ -947,6 +951,7 @@ async def test_a_lost_worker_gives_its_slots_back(crank: Crank, executions: Exec
 # Lost logs
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_lost_log_loses_running_executions_and_returns_dispatched_ones(
     crank: Crank, executions: Executions, firing: Firing
@@ -1055,6 +1060,7 @@ async def test_open_execution_is_never_pruned(crank: Crank, executions: Executio
     )
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_pruning_goes_in_small_steps_until_nothing_is_left_to_do(crank: Crank, executions: Executions) -> None:
     await crank.add(*[job() for _ in range(5)])
@@ -1208,6 +1214,7 @@ async def test_workers_that_left_are_forgotten_in_time(
 # All paths
 
 
+@pytest.mark.slow
 @each_kind
 async def test_any_two_reports_form_a_legal_path(crank: Crank, kind: JobSpec) -> None:
     """Each outcome after each other one, in whatever state the execution is by then."""

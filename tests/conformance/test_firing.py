@@ -43,6 +43,7 @@ from tests.support.factories import (
 # Ownership
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_take_over_raises_the_epoch_of_the_taken_partitions_alone(firing: Firing) -> None:
     first = await firing.take_over(INSTANCE, range(PARTITIONS))
@@ -109,6 +110,7 @@ async def test_dispatch_of_an_old_epoch_stays_valid(crank: Crank) -> None:
 # Single fires
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_due_one_shot_becomes_an_execution_and_leaves_the_timeline(crank: Crank) -> None:
     one = job()
@@ -267,6 +269,7 @@ async def test_spread_delays_each_due_time_and_leaves_the_nominal_one(crank: Cra
     assert [(e.nominal_ms, e.due_ms) for e in fired.entries] == [(NOW_MS + MINUTE, NOW_MS + MINUTE + spread)]
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_max_runs_counts_down_and_its_row_stays_without_a_time(crank: Crank) -> None:
     one = job(every(max_runs=2))
@@ -512,6 +515,7 @@ async def test_with_allow_occurrences_run_side_by_side(crank: Crank) -> None:
     assert await crank.states_of(one) == ["PENDING", "PENDING"]
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_with_skip_an_occurrence_is_skipped_while_one_is_open(crank: Crank, query_store: QueryStore) -> None:
     one = job(every(overlap=Overlap.SKIP))
@@ -670,6 +674,7 @@ async def test_a_running_execution_keeps_its_slot(crank: Crank) -> None:
     assert (await crank.fire()).dispatches == ()
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_retry_waits_for_a_slot_like_any_other(crank: Crank) -> None:
     one = job(spec(concurrency=Concurrency("db", 1)))
@@ -880,6 +885,7 @@ async def test_recomputing_does_not_go_back_to_an_occurrence_that_was_fired_ahea
 # Random histories
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_one_fire_serves_many_kinds_at_once(crank: Crank) -> None:
     retried = await failed_once(crank)
@@ -989,6 +995,7 @@ class RandomHistory:
             assert (places == 1) or each.state not in OPEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_keys_and_overlaps_hold_in_random_histories_and_everything_ends(crank: Crank, seed: int) -> None:
     history = RandomHistory(crank, seed)

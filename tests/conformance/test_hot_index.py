@@ -251,6 +251,7 @@ async def test_tenants_take_turns_from_claim_to_claim(index: HotIndex) -> None:
     assert len(set(claimed[:3])) == 3
 
 
+@pytest.mark.slow
 async def test_backlog_of_one_tenant_does_not_delay_another_tenant(index: HotIndex, clock: ManualClock) -> None:
     await index.add([entry(tenant="big", due_ms=NOW_MS - HOUR) for _ in range(20_000)])
     await take(index, credit=100)
@@ -279,6 +280,7 @@ async def test_lanes_share_sixteen_to_four_to_one(index: HotIndex) -> None:
     assert Counter(each.lane for each in claimed) == {HIGH: 48, NORMAL: 12, LOW: 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 2, 4, 5, 7, 16])
 async def test_lanes_share_also_when_little_is_claimed_at_a_time(index: HotIndex, step: int) -> None:
     await index.add([entry(lane=lane) for lane in (HIGH, NORMAL, LOW) for _ in range(2000)])
@@ -304,6 +306,7 @@ async def test_a_lane_alone_has_everything(index: HotIndex) -> None:
 # Random histories
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 async def test_every_added_entry_is_claimed_once_and_never_early(index: HotIndex, seed: int) -> None:
     random = Random(seed)

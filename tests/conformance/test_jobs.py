@@ -60,6 +60,7 @@ def trigger(one: Job, key: str = "1", at_ms: int = NOW_MS, **fields: object) -> 
 # Adding
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_job_is_kept_whole(crank: Crank, query_store: QueryStore) -> None:
     one = job(
@@ -144,6 +145,7 @@ async def test_a_taken_key_changes_the_job_that_has_it(jobs: Jobs, query_store: 
     assert await query_store.find_job(TENANT, beside.id) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_the_decision_about_a_taken_key_sees_the_job_as_it_is(crank: Crank, jobs: Jobs) -> None:
     first = job(every(unique_key="nightly"))
@@ -352,6 +354,7 @@ async def test_a_seal_that_raises_undoes_the_change(crank: Crank, query_store: Q
     assert len(await crank.due()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_decisions_about_one_job_never_interleave(crank: Crank, jobs: Jobs, query_store: QueryStore) -> None:
     one = job(every())
@@ -432,6 +435,7 @@ async def test_an_execution_that_ended_long_ago_is_not_made_again(crank: Crank, 
     assert await crank.timeline() == []
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_buffered_execution_waits_for_the_open_one(crank: Crank) -> None:
     one = job(every(overlap=Overlap.BUFFER_ALL))
@@ -624,6 +628,7 @@ async def test_receipt_is_stored_with_the_jobs_it_answers_for(jobs: Jobs) -> Non
     assert await jobs.find_receipt(OTHER, "key-1") is None
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_second_receipt_with_the_same_key_is_a_conflict_and_nothing_is_added(
     jobs: Jobs, query_store: QueryStore

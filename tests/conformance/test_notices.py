@@ -137,6 +137,7 @@ async def test_alert_events_are_gathered_until_their_notice_is_due(notices: Noti
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_happening_is_taken_once(notices: Notices, alerts: Alerts) -> None:
     happened = await happen(alerts, "https://a")
@@ -201,6 +202,7 @@ async def test_a_few_are_closed_at_a_time(notices: Notices, alerts: Alerts) -> N
     assert await notices.close_due(DUE_MS, 2) == whose[2:]
 
 
+@pytest.mark.slow
 async def test_notice_lists_the_first_subjects_and_counts_all(notices: Notices, alerts: Alerts) -> None:
     first = await happen(alerts, "https://z", at_ms=NOW_MS - SECOND)
     await take(notices, first, opened())

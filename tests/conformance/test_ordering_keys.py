@@ -65,6 +65,7 @@ async def used(crank: Crank, slot: str = SLOT) -> int:
     return (await crank.store.settings_store.slots([(TENANT, slot)])).get((TENANT, slot), Slots(0, None)).used
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_jobs_of_one_ordering_key_run_in_the_order_of_their_times(crank: Crank) -> None:
     times = [5, 3, 9, 1, 7]
@@ -353,6 +354,7 @@ async def test_lost_worker_keeps_the_ordering_key_for_the_retry(crank: Crank) ->
     assert (await crank.fire_one()).job_id == second.id
 
 
+@pytest.mark.slow
 async def test_concurrent_fires_dispatch_the_first_job_of_the_ordering_key(crank: Crank) -> None:
     jobs = [ordered() for _ in range(12)]
     await crank.add(*jobs)
@@ -446,6 +448,7 @@ class RandomHistory:
                 assert len(each.slots) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_one_execution_of_an_ordering_key_is_dispatched_at_a_time_in_random_histories(
     crank: Crank, seed: int

@@ -25,6 +25,7 @@ async def resume(crank: Crank, kind: str, name: str) -> None:
     await crank.store.settings_store.remove_pause(kind, name, audit())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), PAUSES)
 @pytest.mark.parametrize(
     "of",

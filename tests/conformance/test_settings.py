@@ -106,6 +106,7 @@ async def test_pause_is_stored_once_since_its_first_request_until_it_is_removed(
 # Audit
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_the_audit_is_listed_newest_first_filtered_and_in_pages(settings_store: SettingsStore) -> None:
     entries = [

@@ -171,6 +171,7 @@ async def test_each_task_is_listed_under_its_status_and_no_other(crank: Crank, q
     assert await query_store.count_tasks(TENANT, None, MOST) == len(expected)
 
 
+@pytest.mark.slow
 async def test_status_of_a_task_follows_from_its_list_row(crank: Crank, query_store: QueryStore) -> None:
     expected = await statuses(query_store, await play(crank))
     found = {task.row.job.id: status_of(task) for task in await query_store.list_tasks(TENANT, None, 0, MOST)}

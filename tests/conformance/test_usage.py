@@ -49,6 +49,7 @@ async def used(workload: Workload, tenant: TenantId = TENANT) -> UsageTotals:
     return days[0][1] if days else UsageTotals()
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 @each_kind
 async def test_a_run_is_counted_for_its_tenant_on_the_day_of_its_end(

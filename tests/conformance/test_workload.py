@@ -37,6 +37,7 @@ NO_RETRY = RetryPolicy(max_attempts=1)
 # Pools and workers
 
 
+@pytest.mark.slow
 @pytest.mark.also_threaded
 async def test_a_pool_shows_its_handlers_workers_and_work(crank: Crank, workload: Workload) -> None:
     load, copy = HandlerInfo(POOL, HANDLER), HandlerInfo(POOL, "copy")

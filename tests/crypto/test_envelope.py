@@ -12,11 +12,13 @@ from noonday.model.errors import BadKey
 pairs = st.tuples(st.text(alphabet="ab:0\x001", max_size=4), st.text(alphabet="ab:0\x001", max_size=4))
 
 
+@pytest.mark.slow
 @given(pairs, pairs)
 def test_two_tenants_or_jobs_never_share_a_context(one: tuple[str, str], other: tuple[str, str]) -> None:
     assert (context_of(*one) == context_of(*other)) == (one == other)
 
 
+@pytest.mark.slow
 @given(st.text(alphabet="abk019_-", min_size=1, max_size=32), st.binary(min_size=28, max_size=40))
 def test_the_key_id_is_read_from_the_envelope(key_id: str, rest: bytes) -> None:
     assert key_id_of(head_of(key_id) + rest) == key_id
@@ -59,6 +61,7 @@ os.write(1, "\\n".join(nonces + [""]).encode())
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_use_its_parents_nonces() -> None:
     answer = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
     nonces = answer.stdout.split()

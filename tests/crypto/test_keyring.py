@@ -21,6 +21,7 @@ KEY_2 = b64encode(b"2" * 32).decode()
 RING = Keyring("k1", {"k1": b"1" * 32, "k2": b"2" * 32})
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300))
 def test_sealed_bytes_open_to_the_same_bytes(plain: bytes) -> None:
     sealed = RING.seal(plain, CONTEXT)
@@ -32,6 +33,7 @@ def test_sealing_twice_gives_different_bytes() -> None:
     assert RING.seal(b"same", CONTEXT) != RING.seal(b"same", CONTEXT)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_altering_any_one_byte_is_noticed(data: st.DataObject) -> None:
     sealed = bytearray(RING.seal(b"a payload", CONTEXT))
@@ -47,6 +49,7 @@ def test_a_cut_envelope_is_noticed(length: int) -> None:
         RING.open(RING.seal(b"a payload", CONTEXT)[:length], CONTEXT)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=80))
 def test_bytes_that_are_no_envelope_raise_bad_key_only(noise: bytes) -> None:
     with pytest.raises(BadKey):

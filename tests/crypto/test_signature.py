@@ -45,6 +45,7 @@ def test_malformed_signature_does_not_verify(signature: bytes) -> None:
     assert not Signer(Keyring("old", KEYS)).verify(PLACE, VALUE, signature)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_signature_with_one_bit_altered_does_not_verify(data: st.DataObject) -> None:
     signer = Signer(Keyring("old", KEYS))

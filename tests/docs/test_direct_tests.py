@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import ROOT, SOURCE
 
 TESTS = ROOT / "tests"
@@ -44,6 +46,7 @@ def untested() -> set[str]:
     return set(modules()) - imported()
 
 
+@pytest.mark.slow
 def test_each_module_with_a_public_class_is_imported_by_a_test() -> None:
     """To repair: write a test beside those of its package that constructs the class, or add the module with a reason."""
     assert untested() - WITHOUT_A_TEST.keys() == set()

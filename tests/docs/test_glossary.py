@@ -18,6 +18,7 @@ ABOUT_TASKS = {"tasks", "webhooks"}
 DRAWERS = {"util", "utils", "helper", "helpers", "common", "misc", "manager"}
 
 
+@pytest.mark.slow
 def test_each_word_is_found_in_the_code() -> None:
     assert [row[0] for row in table("glossary.md", "word") if not re.fullmatch(r"`[\w/]+\.py: [\w.]+`", row[2])] == []
 
@@ -27,6 +28,7 @@ def test_each_word_means_one_thing() -> None:
     assert sorted(words) == sorted(set(words))
 
 
+@pytest.mark.slow
 def test_no_module_or_class_is_called_by_a_forbidden_word() -> None:
     forbidden = {word for row in table("glossary.md", "word") for word in row[3].split(", ") if word}
     assert forbidden > {"queue", "task", "shard"}

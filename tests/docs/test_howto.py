@@ -42,6 +42,7 @@ BASH = [block for page in PAGES for block in blocks(page, "bash")]
 HERE = "http://127.0.0.1:8080"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.name)
 def test_every_piece_of_python_compiles(block: Block) -> None:
     compile(block.text, block.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -77,6 +78,7 @@ def test_blocks_that_are_not_run_have_a_reason() -> None:
     assert all(len(reason) > 5 for reason in reasons)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BASH, ids=lambda block: block.name)
 def test_every_command_is_accepted_by_the_command_line(block: Block) -> None:
     for words in _commands_in(block.text):
@@ -110,6 +112,7 @@ def _parse(command: click.Command, words: list[str]) -> None:
     _parse(inner, words[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_in_the_prose_exists(page: Path) -> None:
     commands = [span for span in spans(page) if span.startswith("noonday ") and "COMMAND" not in span]
@@ -190,6 +193,7 @@ def test_the_job_that_is_shown_with_a_retry_policy_is_accepted() -> None:
     check(msgspec.json.decode(block.text, type=JobSpec), NOW_MS)
 
 
+@pytest.mark.slow
 async def test_the_copy_that_the_howto_makes_can_be_used(tmp_path: Path) -> None:
     names = _run(blocks(DOCS / "howto" / "run-in-production.md", "python"))
     app, copy = Noonday(), tmp_path / "copy"

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.usefixtures("no_garbage_collection")
 SIMULATION = ROOT / "tests" / "simulation"
 
 
+@pytest.mark.slow
 def test_each_promise_that_is_checked_is_listed() -> None:
     checked = set(re.findall(r"\bI\d+\b", (SIMULATION / "checker.py").read_text()))
     checked |= set(re.findall(r"\bI\d+\b", (SIMULATION / "embedded.py").read_text()))

@@ -19,6 +19,7 @@ LATER = {"performance.md"}
 """Pages made from measurements: they do not exist before the first one."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_path_in_the_code_exists(page: Path) -> None:
     missing = [span for span in spans(page) if (place := _FILE.fullmatch(span)) and not _exists(place)]
@@ -31,6 +32,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert [link for link in links if not _leads_somewhere(page, link) and link not in LATER] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_test_that_is_named_exists(page: Path) -> None:
     assert {span for span in spans(page) if _TEST.fullmatch(span)} - _tests() == set()

@@ -39,6 +39,7 @@ def public_methods(found: ast.ClassDef) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
+@pytest.mark.slow
 def test_no_class_and_no_port_has_too_many_methods() -> None:
     found = {f"{path.relative_to(SOURCE)}: {each.name}": each for path in modules() for each in classes(path)}
     assert "ports/bus.py: Bus" in found

@@ -41,6 +41,7 @@ def texts() -> list[Path]:
     return [path for path in paths if path.suffix in suffixes and not excluded.search(str(path))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", OLD_WORDS)
 def test_replaced_words_do_not_come_back(pattern: str) -> None:
     old = re.compile(pattern)
@@ -54,6 +55,7 @@ def test_replaced_words_do_not_come_back(pattern: str) -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_public_class_names_have_one_meaning() -> None:
     """Drivers of one port name their classes after the driver, as in SqliteFiring and PostgresFiring.
 

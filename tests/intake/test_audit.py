@@ -25,6 +25,7 @@ def test_entry_for_another_tenant_names_the_tenant_of_its_caller(tenant: TenantI
     assert (entry.tenant, entry.detail) == (tenant, {"byTenant": "acme"})
 
 
+@pytest.mark.slow
 async def test_entries_are_listed_in_pages_newest_first(backstage: Backstage) -> None:
     for most in (1, 2, 3):
         await backstage.services.tenants.put(ANN, "acme", TenantSettings(max_jobs=most))

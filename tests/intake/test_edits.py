@@ -688,6 +688,7 @@ def play(definition: JobSpec, todo: list[tuple[str, int, JobSpec]]) -> JobHistor
     return history
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
 def test_no_time_is_decided_twice_in_random_histories(
@@ -698,6 +699,7 @@ def test_no_time_is_decided_twice_in_random_histories(
     assert all(a[1] < b[0] for a, b in pairwise(decided))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(SPECS), steps)
 def test_every_time_of_the_plan_in_force_is_decided_in_random_histories(

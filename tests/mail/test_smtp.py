@@ -42,6 +42,7 @@ def tls_of(certificate: Path) -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.slow
 async def test_notice_arrives_unchanged() -> None:
     async with Mailbox() as box:
         await channel(box).send(notice())
@@ -53,6 +54,7 @@ async def test_notice_arrives_unchanged() -> None:
     assert message.get_content().replace("\r\n", "\n") == "3 dead letters\n\nnightly: broken\n"
 
 
+@pytest.mark.slow
 async def test_every_attempt_sends_the_same_message() -> None:
     async with Mailbox() as box:
         await channel(box).send(notice())
@@ -61,6 +63,7 @@ async def test_every_attempt_sends_the_same_message() -> None:
     assert first == second
 
 
+@pytest.mark.slow
 async def test_connection_is_encrypted_if_the_server_offers_it(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path, NAME)
     async with Mailbox(tls=tls_of(certificate)) as box:
@@ -68,6 +71,7 @@ async def test_connection_is_encrypted_if_the_server_offers_it(tmp_path: Path) -
     assert box.was_encrypted == [True]
 
 
+@pytest.mark.slow
 async def test_untrusted_server_certificate_stops_sending(tmp_path: Path) -> None:
     async with Mailbox(tls=tls_of(self_signed(tmp_path, NAME))) as box:
         with pytest.raises(MailUnavailable, match="certificate"):
@@ -75,6 +79,7 @@ async def test_untrusted_server_certificate_stops_sending(tmp_path: Path) -> Non
     assert box.messages == []
 
 
+@pytest.mark.slow
 async def test_starttls_always_refuses_an_unencrypted_server() -> None:
     async with Mailbox() as box:
         with pytest.raises(MailUnavailable, match="STARTTLS"):
@@ -82,6 +87,7 @@ async def test_starttls_always_refuses_an_unencrypted_server() -> None:
     assert box.messages == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("from_a_file", [False, True])
 async def test_channel_authenticates_with_its_password(tmp_path: Path, from_a_file: bool) -> None:
     certificate = self_signed(tmp_path, NAME)
@@ -94,6 +100,7 @@ async def test_channel_authenticates_with_its_password(tmp_path: Path, from_a_fi
     assert len(box.messages) == 1
 
 
+@pytest.mark.slow
 async def test_wrong_password_is_retried_because_the_operator_can_fix_it(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path, NAME)
     async with Mailbox(tls=tls_of(certificate), password="sesame") as box:
@@ -101,6 +108,7 @@ async def test_wrong_password_is_retried_because_the_operator_can_fix_it(tmp_pat
             await channel(box, ca_file=certificate, username="noonday", password="wrong").send(notice())
 
 
+@pytest.mark.slow
 async def test_password_is_not_sent_unencrypted() -> None:
     async with Mailbox(password="sesame", plain_password=True) as box:
         with pytest.raises(MailUnavailable, match="offers no encryption"):
@@ -109,6 +117,7 @@ async def test_password_is_not_sent_unencrypted() -> None:
     assert box.was_encrypted == [False]
 
 
+@pytest.mark.slow
 async def test_password_file_readable_by_others_is_refused(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path, NAME)
     file = tmp_path / "password"
@@ -119,6 +128,7 @@ async def test_password_file_readable_by_others_is_refused(tmp_path: Path) -> No
             await channel(box, ca_file=certificate, username="noonday", password_file=file).send(notice())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["RCPT", "DATA"])
 async def test_temporary_refusal_is_retried(at: str) -> None:
     async with Mailbox("451 4.3.0 try again later", at=at) as box:
@@ -128,6 +138,7 @@ async def test_temporary_refusal_is_retried(at: str) -> None:
     assert len(box.messages) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["RCPT", "DATA"])
 async def test_permanent_refusal_is_not_retried(at: str) -> None:
     async with Mailbox("550 5.1.1 no such user", at=at) as box:
@@ -135,12 +146,14 @@ async def test_permanent_refusal_is_not_retried(at: str) -> None:
             await channel(box).send(notice())
 
 
+@pytest.mark.slow
 async def test_full_mailbox_is_retried() -> None:
     async with Mailbox("552 5.2.2 mailbox full") as box:
         with pytest.raises(MailUnavailable, match="552"):
             await channel(box).send(notice())
 
 
+@pytest.mark.slow
 async def test_unreachable_server_is_retried() -> None:
     async with AsyncExitStack() as stack:
         box = await stack.enter_async_context(Mailbox())
@@ -160,6 +173,7 @@ def test_channel_accepts_only_plain_addresses() -> None:
         assert mail.flaw_of(invalid) is not None, invalid
 
 
+@pytest.mark.slow
 async def test_remote_server_without_starttls_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -177,6 +191,7 @@ async def test_remote_server_without_starttls_is_refused(
     assert box.was_encrypted == [False]
 
 
+@pytest.mark.slow
 async def test_only_allowed_recipients_receive_mail() -> None:
     async with Mailbox() as box:
         mail = channel(box, recipients=("example.com", "Sam@partner.example"))

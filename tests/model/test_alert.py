@@ -1,5 +1,6 @@
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def alert(**fields: Any) -> Alert:
     return Alert(**given)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(list(AlertKind)), st.integers(1, 5)), max_size=20))
 def test_nothing_is_lost_or_counted_twice_by_folding(seen: list[tuple[str, AlertKind, int]]) -> None:
     raised = merge_observations(observation(about, kind, count=count) for about, kind, count in seen)

@@ -22,6 +22,7 @@ def position_of(one: Entry) -> tuple[int, str]:
     return one.due_ms, one.key
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(0, 300))
 def test_fair_level_is_the_largest_that_fits(counts: list[int], room: int) -> None:
     level = fair_level(counts, room)
@@ -61,6 +62,7 @@ def test_earliest_entries_of_each_tenant_stay() -> None:
     assert len(queue) <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_every_entry_is_claimed_in_the_end_despite_omissions(seed: int) -> None:
     random, queue = Random(seed), Turns(0, 40, EntryBudget(50))

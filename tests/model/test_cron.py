@@ -242,6 +242,7 @@ def is_possible(expression: str) -> bool:
 possible = expressions.filter(is_possible)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(possible, walls)
 def test_matches_follow_each_other_as_in_cronsim(expression: str, start: datetime) -> None:
@@ -255,6 +256,7 @@ def test_matches_follow_each_other_as_in_cronsim(expression: str, start: datetim
         at = found
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(possible, walls)
 def test_matches_precede_each_other_as_in_cronsim(expression: str, start: datetime) -> None:
@@ -268,6 +270,7 @@ def test_matches_precede_each_other_as_in_cronsim(expression: str, start: dateti
         at = found
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(possible, walls, st.integers(0, 400))
 def test_counting_agrees_with_visiting_each(expression: str, start: datetime, matches: int) -> None:

@@ -78,6 +78,7 @@ def test_path_has_only_legal_transitions(states: list[State], legal: bool) -> No
 # The verdict
 
 
+@pytest.mark.slow
 @given(
     outcome=st.sampled_from(Outcome),
     state=st.sampled_from(State),

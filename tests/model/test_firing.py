@@ -117,12 +117,14 @@ lateness = st.integers(-300, 1200 * SECOND) | st.sampled_from([0, MISFIRE_MS, MI
 runs = st.none() | st.integers(1, 300)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(definition=intervals, late_ms=lateness, runs_left=runs)
 def test_fires_of_an_interval_agree_with_the_oracle(definition: JobSpec, late_ms: int, runs_left: int | None) -> None:
     check_against_oracle(definition, late_ms, runs_left)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     definition=crons,

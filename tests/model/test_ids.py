@@ -1,6 +1,7 @@
 import uuid
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,12 +25,14 @@ instants = st.integers(0, 2**48 - 1)
 jobs = st.uuids().map(lambda found: JobId(str(found)))
 
 
+@pytest.mark.slow
 @given(jobs, instants, instants, st.text(), st.text())
 def test_executions_sort_by_their_nominal_time(job: JobId, a: int, b: int, tag: str, other: str) -> None:
     if a != b:
         assert (execution_id(job, a, tag) < execution_id(job, b, other)) == (a < b)
 
 
+@pytest.mark.slow
 @given(jobs, instants, st.text())
 def test_an_execution_id_is_a_uuid_of_version_8_that_begins_with_its_time(job: JobId, at: int, tag: str) -> None:
     made = execution_id(job, at, tag)
@@ -45,6 +48,7 @@ def test_an_execution_id_never_changes() -> None:
     assert execution_id(JOB, NOW_MS, "trigger:1") == "01b8dac5-b400-873d-ae94-20709b713044"
 
 
+@pytest.mark.slow
 @given(jobs, jobs, instants, instants, st.text(), st.text())
 def test_two_occurrences_have_two_ids(a: JobId, b: JobId, at: int, other: int, tag: str, text: str) -> None:
     if (a, at, tag) != (b, other, text):
@@ -77,6 +81,7 @@ def test_jobs_are_spread_over_all_partitions() -> None:
     assert max(found.values()) < 200
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_a_stable_fraction_is_from_0_to_below_1(text: str) -> None:
     assert 0 <= stable_fraction(text) < 1

@@ -253,6 +253,7 @@ def test_spread_is_the_same_for_every_occurrence_of_a_job_and_differs_between_jo
     assert max(spreads) > 27_000
 
 
+@pytest.mark.slow
 @given(st.integers(0, 250_000_000_000_000))
 def test_instants_survive_the_way_to_people_and_back(at_ms: int) -> None:
     assert ms_of(instant_of(at_ms)) == at_ms

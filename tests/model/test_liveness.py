@@ -1,4 +1,5 @@
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +59,7 @@ entries = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(entries, st.lists(st.integers(0, 4), min_size=60, max_size=60))
 def test_neither_retries_nor_batches_nor_replays_change_the_count(kinds: list[str], retries: list[int]) -> None:
     """The verdict depends on the distinct ticks since the worker's last entry, however often each entry is read before the

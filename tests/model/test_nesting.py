@@ -23,6 +23,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(values)
 def test_levels_are_counted_as_by_looking_at_each_value(value: object) -> None:
     assert levels_of(msgspec.json.encode(value)) == levels(value)

@@ -28,12 +28,14 @@ def fleet(size: int, weight: float = 1.0) -> dict[InstanceId, float]:
     return {InstanceId(f"i-{number}"): weight for number in range(size)}
 
 
+@pytest.mark.slow
 @given(groups)
 def test_every_slot_has_exactly_one_owner(members: Members) -> None:
     shares = [share_of(member, members, SLOTS) for member in members]
     assert sorted(slot for share in shares for slot in share) == list(range(SLOTS))
 
 
+@pytest.mark.slow
 @given(groups, st.randoms())
 def test_owners_do_not_depend_on_the_order_of_members(members: Members, random: Random) -> None:
     order = list(members)
@@ -43,6 +45,7 @@ def test_owners_do_not_depend_on_the_order_of_members(members: Members, random: 
     assert all(share_of(member, members, SLOTS) == share_of(member, shuffled, SLOTS) for member in members)
 
 
+@pytest.mark.slow
 @given(groups, names, weights)
 def test_new_member_moves_only_the_slots_it_gains(members: Members, newcomer: InstanceId, weight: float) -> None:
     before = {member: weight for member, weight in members.items() if member != newcomer}
@@ -51,6 +54,7 @@ def test_new_member_moves_only_the_slots_it_gains(members: Members, newcomer: In
         assert all(now in (then, newcomer) for then, now in zip(owners(before), after, strict=True))
 
 
+@pytest.mark.slow
 @given(groups, st.data(), weights)
 def test_another_weight_moves_slots_only_to_or_from_that_member(
     members: Members, data: st.DataObject, weight: float
@@ -129,6 +133,7 @@ def test_a_share_is_computed_fast() -> None:
     assert min(seconds() for _ in range(10)) < 0.005  # 0.4 ms on an idle machine
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(loads, st.floats(0.0, 20.0)), max_size=60))
 def test_a_weight_stays_for_its_time_and_on_its_grid(rounds: list[tuple[float, float]]) -> None:
     weight, since_sec = 1.0, 0.0
@@ -142,6 +147,7 @@ def test_a_weight_stays_for_its_time_and_on_its_grid(rounds: list[tuple[float, f
             weight, since_sec = weight_now, 0.0
 
 
+@pytest.mark.slow
 @given(st.sampled_from([0.5, 0.75, 1.0, 1.25, 1.5]), st.floats(0.0, 0.76), st.lists(st.floats(0.0, 0.24), max_size=100))
 def test_a_noisy_load_does_not_make_the_weight_flap(former: float, base: float, noise: list[float]) -> None:
     weights = [former]

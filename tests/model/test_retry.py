@@ -48,18 +48,21 @@ def test_no_attempt_is_too_many_for_an_exponential_wait() -> None:
     assert bound_ms(policy, 10_000) == MAX_DELAY_MS
 
 
+@pytest.mark.slow
 @given(policies, st.integers(1, 200), st.text())
 def test_a_wait_is_from_nothing_to_its_bound(policy: RetryPolicy, attempt: int, execution: str) -> None:
     assert flaws_of(policy, "") == []
     assert 0 <= wait_ms(policy, attempt, execution) <= bound_ms(policy, attempt) <= MAX_DELAY_MS
 
 
+@pytest.mark.slow
 @given(policies, st.integers(1, 50))
 def test_an_exponential_bound_never_falls(policy: RetryPolicy, attempt: int) -> None:
     if policy.backoff is Backoff.EXPONENTIAL:
         assert bound_ms(policy, attempt) <= bound_ms(policy, attempt + 1)
 
 
+@pytest.mark.slow
 @given(policies, st.integers(1, 200), st.text())
 def test_a_replay_decides_the_same_wait(policy: RetryPolicy, attempt: int, execution: str) -> None:
     assert wait_ms(policy, attempt, execution) == wait_ms(policy, attempt, execution)

@@ -279,6 +279,7 @@ class TestCron:
     def test_a_count_from_the_beginning_of_time_ends(self) -> None:
         assert CronRule("0 0 1 1 *").count(-(10**18), ms("1970-01-01T00:00:00Z")) >= 70
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "expression", ["30 2 29 2 */7", "0 0 29 2 *", "15 12 31 */7 *", "0 0 * 2 MON#5", "0 3 1 1 */7"]
     )
@@ -295,6 +296,7 @@ class TestCron:
         assert rule.count(start, end) == len(expected)
         assert rule.last_until(end, start) == expected[-1]
 
+    @pytest.mark.slow
     def test_a_rare_time_is_found_without_looking_at_the_years_between(self) -> None:
         offset_changes.real_stretches.cache_clear()
         offset_changes.fixed_block.cache_clear()
@@ -352,6 +354,7 @@ class TestInterval:
             IntervalRule(0)
         assert caught.value.flaws[0].pointer == "/everySec"
 
+    @pytest.mark.slow
     @given(
         st.builds(
             IntervalRule,
@@ -424,6 +427,7 @@ class TestZones:
             zone("Europe/" * 10_000)
         assert len(caught.value.detail) < 200
 
+    @pytest.mark.slow
     def test_every_listed_zone_can_be_read(self) -> None:
         assert [name for name in ALL_ZONES if zone(name).utcoffset(datetime(2026, 1, 1, tzinfo=UTC)) is None] == []
 
@@ -569,6 +573,7 @@ def cases(draw: st.DrawFn) -> tuple[CronRule, int, int]:
     return rule, *draw(spans(rule.timezone))
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(cases())
 def test_timeline_follows_the_rule_for_each_wall_time(case: tuple[CronRule, int, int]) -> None:
@@ -576,6 +581,7 @@ def test_timeline_follows_the_rule_for_each_wall_time(case: tuple[CronRule, int,
     assert between(rule, after, until) == by_the_book(rule, after, until)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_counting_and_looking_back_agree_with_visiting_each(case: tuple[CronRule, int, int]) -> None:
@@ -591,6 +597,7 @@ def test_counting_and_looking_back_agree_with_visiting_each(case: tuple[CronRule
     assert backwards == visited[::-1][:50]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rules(), st.integers(1968, 2060), st.integers(1, 4000))
 def test_counting_years_agrees_with_counting_their_parts(rule: CronRule, year: int, days: int) -> None:
@@ -599,6 +606,7 @@ def test_counting_years_agrees_with_counting_their_parts(rule: CronRule, year: i
     assert rule.count(cuts[0], cuts[-1]) == sum(rule.count(low, high) for low, high in pairwise(cuts))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(rules().filter(lambda rule: not parse(rule.expression).is_fixed), st.data())
 def test_a_job_that_follows_real_time_fires_only_at_matching_wall_times(rule: CronRule, data: st.DataObject) -> None:
@@ -613,6 +621,7 @@ def test_a_job_that_follows_real_time_fires_only_at_matching_wall_times(rule: Cr
 ORDINARY = [name for name in RESTLESS if name not in ("Pacific/Apia", "Pacific/Kwajalein", "America/Nuuk")]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(ORDINARY),

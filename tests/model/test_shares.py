@@ -21,6 +21,7 @@ def claimed(queue: Turns, room: int, shares: Shares) -> Counter[str]:
     return Counter(each.tenant for each in queue.claim(NOW_MS, {POOL: room}, 10_000, shares))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [1, 3, 10, 70, 500])
 def test_under_saturation_each_gets_its_weight(room: int) -> None:
     queue, got = queue_of(dict.fromkeys(ABC, 3_000)), Counter[str]()
@@ -34,6 +35,7 @@ def test_unused_share_goes_to_the_others() -> None:
     assert claimed(queue_of({"a": 500, "b": 3, "c": 500}), 600, Shares(ABC)).total() == 600
 
 
+@pytest.mark.slow
 def test_a_few_jobs_do_not_wait_behind_a_multitude() -> None:
     queue = queue_of({"many": 20_000})
     queue.add(entry(tenant="few", due_ms=NOW_MS) for _ in range(20))

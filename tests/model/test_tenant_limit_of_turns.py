@@ -2,6 +2,8 @@
 
 from random import Random
 
+import pytest
+
 from noonday.model.firing import Entry
 from noonday.model.turns import Turns
 from tests.support.factories import NOW_MS, POOL, entry
@@ -63,6 +65,7 @@ def test_earlier_entry_is_added_to_a_full_queue() -> None:
     assert len(claimed(queue, 100)) == 1
 
 
+@pytest.mark.slow
 def test_no_entry_is_forgotten_in_random_histories() -> None:
     for seed in range(30):
         random, queue = Random(seed), Turns(0, MOST)

@@ -1,6 +1,7 @@
 from bisect import bisect_left, bisect_right
 from heapq import heappop, heappush
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +59,7 @@ class Callers:
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(LIMITS, DELAYS, DELAYS, DELAYS)
 def test_never_more_than_the_limits_allow(
@@ -70,6 +72,7 @@ def test_never_more_than_the_limits_allow(
     assert callers.is_within(LATE_MS)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(LIMITS, DELAYS)
 def test_caller_that_comes_back_in_time_pays_once_and_waits_once(limits: EndpointLimits, arrivals: list[int]) -> None:

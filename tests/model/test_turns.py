@@ -45,6 +45,7 @@ def test_take_out_returns_the_unclaimed_entries_of_its_partitions() -> None:
     assert queue.missing(taken) == taken
 
 
+@pytest.mark.slow
 def test_partitions_that_come_and_go_do_not_fill_the_memory() -> None:
     queue = Turns(0)
     entries = [entry(partition=at % 8, due_ms=NOW_MS + HOUR) for at in range(2_000)]
@@ -66,6 +67,7 @@ def test_nothing_is_ready_without_owned_partitions() -> None:
     assert len(queue.claim(NOW_MS, PLENTY, 10)) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_each_entry_is_claimed_once_in_random_histories(seed: int) -> None:
     random = Random(seed)

@@ -94,6 +94,7 @@ def test_misspelt_scheme_gets_a_suggestion() -> None:
 HOSTILE = st.text(st.sampled_from("abh:/@\\.[]%0127fx#?。．\t\u200b\xad ①é"), max_size=30)
 
 
+@pytest.mark.slow
 @given(st.one_of(st.text(max_size=60), HOSTILE, HOSTILE.map("http://{}".format), HOSTILE.map("http://a.b{}/".format)))
 def test_any_text_is_refused_or_dials_its_own_host(text: str) -> None:
     try:

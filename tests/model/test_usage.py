@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def test_a_clock_that_was_set_back_takes_nothing_away() -> None:
     assert usage_of([ended(ended_ms=NOW_MS - 500)])[TENANT, TODAY - 1].run_ms == 0
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 5)), max_size=20), st.integers(0, 20)
 )

@@ -25,6 +25,7 @@ def test_no_promise_is_broken_in_a_directed_run(kind: str) -> None:
     assert not broken, f"to see one again: DIRECTED[{kind!r}]({next(iter(broken))}) in tests.mutants.directed\n{broken}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutation_finds_its_code(mutant: Mutant) -> None:
     for change in mutant.changes:

@@ -30,6 +30,7 @@ async def store() -> AsyncIterator[PostgresStore]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["57P01", "53300", "XX000", "42883"])
 async def test_retried_batch_judges_no_worker_and_moves_nothing_to_the_dead_letters(
     store: PostgresStore, state: str

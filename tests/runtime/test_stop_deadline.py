@@ -22,6 +22,7 @@ async def test_a_step_that_hangs_is_left_behind_when_the_time_is_over() -> None:
     assert deadline.left_sec() == 0
 
 
+@pytest.mark.slow
 async def test_a_step_that_ignores_its_cancellation_is_left_behind() -> None:
     clock = ManualClock()
     go = asyncio.Event()

@@ -54,6 +54,7 @@ def handlers_loop() -> Iterator[asyncio.AbstractEventLoop]:
     thread.close()
 
 
+@pytest.mark.slow
 async def test_executions_that_waited_behind_a_blocking_coroutine_run_once(
     tmp_path: Path, handlers_loop: asyncio.AbstractEventLoop
 ) -> None:
@@ -87,6 +88,7 @@ class StuckIndex(MemoryHotIndex):
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 async def test_engine_with_a_stuck_tick_loop_is_not_ready(tmp_path: Path) -> None:
     settings, clock = Settings(data=str(tmp_path / "noonday.db")), SetClock()
     store = open_store(settings.data, file_options(settings), settings.scheduler.lead_ms)

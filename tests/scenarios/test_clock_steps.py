@@ -96,6 +96,7 @@ async def test_execution_that_runs_while_the_clock_is_set_runs_once(tmp_path: Pa
         assert [ran.dispatch for ran in inside.ran] == [1]
 
 
+@pytest.mark.slow
 async def test_run_that_has_just_begun_is_not_dispatched_again_by_a_step_forward(tmp_path: Path) -> None:
     async with Inside(tmp_path).open(run=False) as inside:
         await inside.tick()
@@ -113,6 +114,7 @@ async def test_run_that_has_just_begun_is_not_dispatched_again_by_a_step_forward
         assert inside.query("SELECT state, dispatch FROM executions") == [(5, 1)]
 
 
+@pytest.mark.slow
 async def test_dispatch_that_waits_in_a_worker_when_the_clock_is_set_is_returned_and_runs_at_once(
     tmp_path: Path,
 ) -> None:

@@ -191,6 +191,7 @@ async def test_batch_in_flight_for_too_long_is_a_reason_not_to_be_ready(schedule
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 async def test_overlapping_batches_leak_nothing_whatever_happens(scheduler: Scheduler, seed: int) -> None:
     """Three batches overlap, entries are added again, fires fail in any order; then the pool gets a cap and all jobs run."""

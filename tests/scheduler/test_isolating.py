@@ -124,6 +124,7 @@ async def test_deferred_entry_is_tried_again_later_each_time_and_fires_when_it_c
     assert bench.firer.take_deferred(range(256)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", PASSING, ids=repr)
 async def test_store_that_fails_every_batch_is_tried_a_few_times_and_no_entry_is_blamed(
     bench: Bench, error: Exception

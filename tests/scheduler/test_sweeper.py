@@ -90,6 +90,7 @@ async def test_a_batch_that_cannot_be_published_keeps_no_other_from_being_adopte
     assert await store.firing.unsealed(NOW_MS + HOUR, 10) == []
 
 
+@pytest.mark.slow
 async def test_batches_that_are_not_ours_hide_none_behind_them(store: SqliteStore) -> None:
     crank = Crank(store)  # type: ignore[arg-type]
     for number in range(BATCHES + 1):

@@ -410,6 +410,7 @@ async def test_a_batch_is_answered_in_order_with_jobs_and_problems(client, wire)
     assert (wire.asked[0].path, len(wire.asked[0].body["jobs"])) == ("/v1/jobs/batch", 2)
 
 
+@pytest.mark.slow
 async def test_more_than_a_batch_goes_in_several(client, wire):
     wire.will({"jobs": [job()] * 10_000}, {"jobs": [job()]})
 
@@ -712,6 +713,7 @@ def test_the_synchronous_client_iterates_over_lists():
         assert [one.name for one in client.list_jobs(pool="p").items()] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_the_synchronous_client_is_shared_by_threads():
     with served_from_a_thread() as wire, SyncClient(wire.url) as client, ThreadPoolExecutor(8) as threads:
         wire.will(*[job(name=str(number)) for number in range(64)])
@@ -779,6 +781,7 @@ print("parent", client.get_job("c").name, status, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_synchronous_client_made_before_a_fork_works_on_both_sides_of_it():
     with served_from_a_thread() as wire:
         wire.will(job(name="a"), job(name="b"), job(name="c"))

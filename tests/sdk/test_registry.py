@@ -381,6 +381,7 @@ def test_typed_fields_are_the_job_fields_without_a_parameter():
     assert set(get_type_hints(JobFields)) == {field.name for field in msgspec.structs.fields(JobSpec)} - apart
 
 
+@pytest.mark.slow
 def test_declaring_handlers_needs_neither_pydantic_nor_an_http_library():
     program = "import sys, noonday.sdk.registry; print({'pydantic', 'aiohttp'} & set(sys.modules))"
 

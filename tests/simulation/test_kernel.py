@@ -65,10 +65,12 @@ def test_a_seed_gives_the_same_trace_again() -> None:
     assert traced(7) == traced(7)
 
 
+@pytest.mark.slow
 def test_different_seeds_give_different_traces() -> None:
     assert len({tuple(traced(seed)) for seed in range(20)}) == 20
 
 
+@pytest.mark.slow
 def test_a_trace_does_not_depend_on_the_interpreters_hash_seed() -> None:
     program = "from tests.simulation.test_kernel import traced; print(*traced(7), sep='\\n')"
     root = Path(__file__).parents[2]
@@ -81,6 +83,7 @@ def test_a_trace_does_not_depend_on_the_interpreters_hash_seed() -> None:
     assert run("1").splitlines() == run("2").splitlines() == traced(7)
 
 
+@pytest.mark.slow
 def test_tasks_are_started_in_any_order_but_each_keeps_its_own() -> None:
     def order(seed: int) -> tuple[str, ...]:
         seen: list[str] = []
@@ -102,6 +105,7 @@ def test_tasks_are_started_in_any_order_but_each_keeps_its_own() -> None:
     assert all(o.index("a0") < o.index("a1") and o.index("b0") < o.index("b1") for o in orders)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_callbacks_of_one_task_run_in_order_and_before_its_next_step(seed: int) -> None:
     seen: list[int] = []
@@ -125,6 +129,7 @@ def test_callbacks_of_one_task_run_in_order_and_before_its_next_step(seed: int) 
     assert seen == list(range(10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_without_shuffling_a_process_runs_first_in_first_out(seed: int) -> None:
     seen: list[int] = []
@@ -286,6 +291,7 @@ def test_a_task_group_cancels_the_siblings_of_a_failed_task() -> None:
     assert sorted(ended) == ["a", "b"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_locks_queues_and_conditions_keep_their_promises(seed: int) -> None:
     async def director() -> None:
@@ -545,6 +551,7 @@ def clean_game() -> tuple[list[str], int]:
         return game.log, game.pong.steps
 
 
+@pytest.mark.slow
 def test_a_process_can_be_killed_at_each_of_its_steps() -> None:
     clean, steps = clean_game()
     assert steps > 30
@@ -573,6 +580,7 @@ def at_step(k: int, act: Callable[[], None]) -> Callable[[int], None]:
     return on_step
 
 
+@pytest.mark.slow
 def test_a_process_frozen_at_any_step_does_the_same_later() -> None:
     clean, steps = clean_game()
     for k in range(1, steps):
@@ -674,6 +682,7 @@ def faulty_world(seed: int, plan: FaultPlan) -> World:
         return world
 
 
+@pytest.mark.slow
 def test_planned_faults_keep_to_their_window_their_number_and_their_processes() -> None:
     plan = FaultPlan(kill=0.01, freeze=0.1, freeze_ms=(20, 40), window_ms=(2_000, 3_000), limit=4, only=("a", "b"))
     kinds = set()
@@ -738,6 +747,7 @@ def test_a_failure_that_is_awaited_is_the_awaiters() -> None:
         world.run(director(world.process("unlucky")))
 
 
+@pytest.mark.slow
 def test_a_failure_whose_awaiter_is_frozen_waits_for_it() -> None:
     async def parent(process: Process) -> str:
         child = process.spawn(fail_after(1))
@@ -882,6 +892,7 @@ def test_a_world_can_run_again_where_it_stopped() -> None:
         assert ticks == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_closing_disposes_of_unfinished_coroutines_silently() -> None:
     class Luggage:
         pass

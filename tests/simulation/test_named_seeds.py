@@ -95,6 +95,7 @@ def test_retry_then_flush() -> None:
     assert states(play(scenario)) == ["SUCCEEDED"]
 
 
+@pytest.mark.slow
 def test_flush_while_running() -> None:
     async def scenario(simulation: Simulation) -> None:
         for _ in range(20):
@@ -108,6 +109,7 @@ def test_flush_while_running() -> None:
     assert len(simulation.history.effects) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_ms", [0, 1, 2, 5, 10, 50, 400, 900])
 def test_dead_before_report(after_ms: int) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -121,6 +123,7 @@ def test_dead_before_report(after_ms: int) -> None:
     assert len(simulation.history.effects) in (1, 2)
 
 
+@pytest.mark.slow
 def test_drain_interrupt() -> None:
     async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 100}))
@@ -136,6 +139,7 @@ def test_drain_interrupt() -> None:
     assert one(simulation, "SELECT attempt, dispatch FROM executions") == (1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before_ms", [0, 1, 3, 10, 100, 150, 199])
 def test_edit_while_early(before_ms: int) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -151,6 +155,7 @@ def test_edit_while_early(before_ms: int) -> None:
     assert len(simulation.history.effects) == 1
 
 
+@pytest.mark.slow
 def test_edit_same_next() -> None:
     async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, simulation.spec(type=JobType.CRON, schedule="0 * * * * *", max_runs=2))
@@ -163,6 +168,7 @@ def test_edit_same_next() -> None:
     assert rows[1][0] - rows[0][0] == 30_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", ["*/2 * * * * *", "* * * * * *"])
 def test_edit_while_overdue(every: str) -> None:
     """Several times of a plan wait for a key when a plan that has only some of them replaces it."""
@@ -182,6 +188,7 @@ def test_edit_while_overdue(every: str) -> None:
     assert bool(edited) == (every == "*/2 * * * * *")
 
 
+@pytest.mark.slow
 def test_skip_every_second() -> None:
     async def scenario(simulation: Simulation) -> None:
         payload = {"v": 1, "do": "sleep", "sec": 0.8}
@@ -192,6 +199,7 @@ def test_skip_every_second() -> None:
     assert len(states(simulation)) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_buffer_lost_wake_up(seed: int) -> None:
     """The run ends at the very moment at which the next one is fired."""
@@ -232,6 +240,7 @@ def test_cancel_then_lost() -> None:
     assert states(play(scenario)) == ["CANCELLED"]
 
 
+@pytest.mark.slow
 def test_republished_batch() -> None:
     """The owner dies after publish and before seal, when everything has finished."""
 
@@ -250,6 +259,7 @@ def test_republished_batch() -> None:
     assert one(simulation, "SELECT count(*) FROM batches") == (0,)
 
 
+@pytest.mark.slow
 def test_capped_head() -> None:
     """A backlog behind a full key is the head of the timeline; the entry of another job is lost from the index."""
 
@@ -265,6 +275,7 @@ def test_capped_head() -> None:
     assert states(play(scenario)) == ["SUCCEEDED"] * 11
 
 
+@pytest.mark.slow
 def test_poison() -> None:
     """One entry cannot be planned; the others of its batch fire.
 
@@ -291,6 +302,7 @@ def test_poison() -> None:
         assert one(simulation, "SELECT count(*) FROM decisions WHERE outcome = 'ERROR'") == (0,)
 
 
+@pytest.mark.slow
 def test_edit_finished_one_shot() -> None:
     async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, payload={"v": 1, "do": "sleep", "sec": 3}))
@@ -304,6 +316,7 @@ def test_edit_finished_one_shot() -> None:
     assert [effect.payload["v"] for effect in simulation.history.effects] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_replay_after_retry(seed: int) -> None:
     """The process dies around the settling of a failure: attempts neither vanish nor count twice."""
@@ -317,6 +330,7 @@ def test_replay_after_retry(seed: int) -> None:
     assert states(play(scenario, seed)) == ["SUCCEEDED"]
 
 
+@pytest.mark.slow
 def test_store_away_10min() -> None:
     async def scenario(simulation: Simulation) -> None:
         for _ in range(5):
@@ -329,6 +343,7 @@ def test_store_away_10min() -> None:
     assert len(simulation.history.effects) == 5
 
 
+@pytest.mark.slow
 def test_cancel_then_flush() -> None:
     async def scenario(simulation: Simulation) -> None:
         job = await created(simulation, once(simulation, 5.0))
@@ -344,6 +359,7 @@ def test_cancel_then_flush() -> None:
     assert simulation.history.effects == []
 
 
+@pytest.mark.slow
 def test_flush_during_capped_fire() -> None:
     async def scenario(simulation: Simulation) -> None:
         key = Concurrency("narrow", 2)
@@ -371,6 +387,7 @@ def test_cancel_last_open() -> None:
     assert set(states(simulation)) == {"CANCELLED"}
 
 
+@pytest.mark.slow
 def test_nul_in_error() -> None:
     async def scenario(simulation: Simulation) -> None:
         await created(simulation, once(simulation, payload={"v": 1, "do": "fail", "times": 99}))
@@ -382,6 +399,7 @@ def test_nul_in_error() -> None:
     assert "told to" in failure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_trigger_races_delete(seed: int) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -394,6 +412,7 @@ def test_trigger_races_delete(seed: int) -> None:
     play(scenario, seed)
 
 
+@pytest.mark.slow
 def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
     async def scenario(simulation: Simulation) -> None:
         for policy in CatchUpPolicy:
@@ -422,6 +441,7 @@ def test_a_stop_of_an_hour_catches_up_by_each_policy() -> None:
     assert fired["NONE"] == 1
 
 
+@pytest.mark.slow
 def test_dies_in_its_first_second() -> None:
     """A handler kills its process at once, again and again. Its attempts are used up nevertheless."""
 

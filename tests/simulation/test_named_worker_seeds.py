@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from noonday.model.message import Report
 from tests.simulation.cluster import ClusterSimulation
 from tests.simulation.embedded import QUICK
@@ -11,6 +13,7 @@ from tests.simulation.test_named_cluster_seeds import all_reported, assert_ran_o
 from tests.simulation.test_named_seeds import one, states, until
 
 
+@pytest.mark.slow
 def test_oldest_starves() -> None:
     """Runs are longer than the trusted time of claims, and the backlog is longer than the worker's slots."""
 
@@ -29,6 +32,7 @@ def test_oldest_starves() -> None:
     assert dues == sorted(dues)
 
 
+@pytest.mark.slow
 def test_stalled_with_a_stubborn_run() -> None:
     """The control loop of a worker stalls for 25 s. When it goes on, one of its runs ignores its cancellation."""
 
@@ -50,6 +54,7 @@ def test_stalled_with_a_stubborn_run() -> None:
     assert one(simulation, "SELECT max(attempt) FROM executions") == (1,)
 
 
+@pytest.mark.slow
 def test_dies_in_its_first_second() -> None:
     """A handler kills its process at once. Each worker that runs it dies before it can report anything."""
 
@@ -68,6 +73,7 @@ def test_dies_in_its_first_second() -> None:
     assert attempts <= 1 + len(deaths)
 
 
+@pytest.mark.slow
 def test_dies_between_announcement_and_start() -> None:
     """A second delivery is announced; its worker dies before the handler is entered. That costs the attempt, and no more."""
 

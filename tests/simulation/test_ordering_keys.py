@@ -33,6 +33,7 @@ async def waiting_for_a_retry(simulation: Simulation, job: JobView) -> str:
     return str(execution)
 
 
+@pytest.mark.slow
 def test_retry_blocks_the_next_job() -> None:
     jobs: list[JobView] = []
 
@@ -46,6 +47,7 @@ def test_retry_blocks_the_next_job() -> None:
     assert ran(simulation) == [first, first, first, second, third]
 
 
+@pytest.mark.slow
 def test_snoozed_execution_blocks_the_next_job() -> None:
     jobs: list[JobView] = []
 
@@ -60,6 +62,7 @@ def test_snoozed_execution_blocks_the_next_job() -> None:
     assert ran(simulation).count(first) > 1
 
 
+@pytest.mark.slow
 def test_dead_execution_frees_the_ordering_key() -> None:
     async def scenario(simulation: Simulation) -> None:
         await created(simulation, ordered(simulation, do="fail", times=99))
@@ -68,6 +71,7 @@ def test_dead_execution_frees_the_ordering_key() -> None:
     assert sorted(states(play(scenario))) == ["DEAD", "SUCCEEDED"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_order_survives_the_death_of_the_process(seed: int) -> None:
     jobs: list[JobView] = []
@@ -114,6 +118,7 @@ def test_to_cancel_one_that_waits_for_a_retry_lets_the_next_go() -> None:
     assert sorted(states(play(scenario))) == ["CANCELLED", "SUCCEEDED"]
 
 
+@pytest.mark.slow
 def test_schedules_take_their_turns_with_one_shots() -> None:
     async def scenario(simulation: Simulation) -> None:
         every = CatchUp(CatchUpPolicy.ALL, 3600)
@@ -132,6 +137,7 @@ def test_schedules_take_their_turns_with_one_shots() -> None:
     assert len(order) > 15
 
 
+@pytest.mark.slow
 def test_each_of_many_jobs_follows_as_soon_as_the_former_one_ended() -> None:
     jobs: list[JobView] = []
 
@@ -145,6 +151,7 @@ def test_each_of_many_jobs_follows_as_soon_as_the_former_one_ended() -> None:
     assert last - first < 60 * 100
 
 
+@pytest.mark.slow
 def test_jobs_that_wait_for_their_ordering_key_use_up_no_rate() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, USER.tenant, TenantSettings(rate_per_sec=2, burst=1))
@@ -159,6 +166,7 @@ def test_jobs_that_wait_for_their_ordering_key_use_up_no_rate() -> None:
     assert states(play(scenario, knows_limits=False)) == ["SUCCEEDED"] * 41
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_ordering_keys_hold_in_runs_of_ordered_jobs_alone(seed: int) -> None:
     faults = FaultPlan(kill=0.0005, freeze=0.0002, freeze_ms=(10, 8_000), limit=4)

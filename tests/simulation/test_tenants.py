@@ -59,6 +59,7 @@ def most_within(simulation: Simulation, tenant: str, window_ms: int) -> int:
     return max(sum(start <= other < start + window_ms for other in starts) for start in starts)
 
 
+@pytest.mark.slow
 def test_a_tenant_starts_no_faster_than_its_rate() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(rate_per_sec=10, burst=5))
@@ -70,6 +71,7 @@ def test_a_tenant_starts_no_faster_than_its_rate() -> None:
     assert most_within(simulation, "free", 1_000) == 60
 
 
+@pytest.mark.slow
 def test_a_crash_costs_no_more_than_another_burst() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(rate_per_sec=10, burst=5))
@@ -81,6 +83,7 @@ def test_a_crash_costs_no_more_than_another_burst() -> None:
     assert most_within(simulation, "slow", 1_000) <= 22
 
 
+@pytest.mark.slow
 def test_a_rate_is_in_effect_within_seconds() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(rate_per_sec=1, burst=1))
@@ -95,6 +98,7 @@ def test_a_rate_is_in_effect_within_seconds() -> None:
     play(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", "held"), ("POOL", "p"), ("ALL", "")])
 def test_paused_executions_start_when_they_are_resumed(kind: str, name: str) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -114,6 +118,7 @@ def test_paused_executions_start_when_they_are_resumed(kind: str, name: str) -> 
     play(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("TENANT", "held"), ("POOL", "p"), ("ALL", "")])
 def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
     async def scenario(simulation: Simulation) -> None:
@@ -129,6 +134,7 @@ def test_pause_is_in_effect_when_it_is_answered(kind: str, name: str) -> None:
     assert len(play(scenario).history.effects) == 20
 
 
+@pytest.mark.slow
 def test_pause_survives_the_death_of_the_process() -> None:
     async def scenario(simulation: Simulation) -> None:
         assert simulation.engine is not None
@@ -143,6 +149,7 @@ def test_pause_survives_the_death_of_the_process() -> None:
     assert len(play(scenario).history.effects) == 20
 
 
+@pytest.mark.slow
 def test_weights_share_the_slots() -> None:
     async def scenario(simulation: Simulation) -> None:
         for tenant, weight in (("one", 1), ("two", 2), ("four", 4)):
@@ -158,6 +165,7 @@ def test_weights_share_the_slots() -> None:
     assert abs(got["four"] - 400) <= 40
 
 
+@pytest.mark.slow
 def test_settings_are_looked_at_now_and_then_and_not_without_end() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "slow", TenantSettings(weight=3))
@@ -183,6 +191,7 @@ def most_at_once(simulation: Simulation, tenant: str) -> int:
     return max(sum(e.start_ms <= at.start_ms < (e.end_ms or sys.maxsize) for e in ours) for at in ours)
 
 
+@pytest.mark.slow
 def test_a_tenant_runs_no_more_at_once_than_its_cap() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "capped", TenantSettings(max_running=3))
@@ -194,6 +203,7 @@ def test_a_tenant_runs_no_more_at_once_than_its_cap() -> None:
     assert most_at_once(simulation, "free") > 3
 
 
+@pytest.mark.slow
 def test_a_cap_outlives_crashes_and_leaks_nothing() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "capped", TenantSettings(max_running=2))
@@ -208,6 +218,7 @@ def test_a_cap_outlives_crashes_and_leaks_nothing() -> None:
     assert simulation.disk.conn.execute("SELECT used, cap FROM slots").fetchall() == [(0, 2)]
 
 
+@pytest.mark.slow
 def test_a_cap_is_in_effect_at_once_and_its_end_within_seconds() -> None:
     async def scenario(simulation: Simulation) -> None:
         await settle_for(simulation, "capped", TenantSettings(max_running=0))
@@ -221,6 +232,7 @@ def test_a_cap_is_in_effect_at_once_and_its_end_within_seconds() -> None:
     play(scenario)
 
 
+@pytest.mark.slow
 def test_backlog_of_one_tenant_does_not_crowd_out_another() -> None:
     async def scenario(simulation: Simulation) -> None:
         simulation.most_of_a_tenant = 10
@@ -235,6 +247,7 @@ def test_backlog_of_one_tenant_does_not_crowd_out_another() -> None:
     assert order[:60].count("small") == 20
 
 
+@pytest.mark.slow
 def test_paused_entries_of_one_tenant_take_little_room() -> None:
     async def scenario(simulation: Simulation) -> None:
         simulation.most_of_a_tenant = 10
@@ -252,6 +265,7 @@ def test_paused_entries_of_one_tenant_take_little_room() -> None:
     assert len(play(scenario).history.effects) == 400
 
 
+@pytest.mark.slow
 def test_blocked_and_indexed_entries_keep_to_one_budget() -> None:
     most = []
 
@@ -281,6 +295,7 @@ def late_at_most(simulation: Simulation, tenant: str, percent: int) -> int:
     return late[len(late) * percent // 100 - 1]
 
 
+@pytest.mark.slow
 def test_small_tenant_is_hardly_later_beside_a_large_one() -> None:
     def small_beside(big: int) -> int:
         async def scenario(simulation: Simulation) -> None:
@@ -293,6 +308,7 @@ def test_small_tenant_is_hardly_later_beside_a_large_one() -> None:
     assert small_beside(1_500) <= small_beside(0) + 250
 
 
+@pytest.mark.slow
 def test_a_cap_in_a_pool_gives_no_tokens_of_the_rate_back() -> None:
     async def scenario(simulation: Simulation) -> None:
         in_pool = {"p": TenantInPool(max_running=1)}

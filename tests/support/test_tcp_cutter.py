@@ -95,6 +95,7 @@ async def test_end_of_one_side_is_forwarded_to_the_other(cutter: Cutter) -> None
     await eventually(lambda: cutter.status == "open 0")
 
 
+@pytest.mark.slow
 async def test_a_cut_swallows_both_ways_and_keeps_the_connection(cutter: Cutter, server: Server) -> None:
     async with connected(cutter.port) as client:
         client.say(b"before")
@@ -106,6 +107,7 @@ async def test_a_cut_swallows_both_ways_and_keeps_the_connection(cutter: Cutter,
         assert cutter.status == "cut 1"
 
 
+@pytest.mark.slow
 async def test_cut_towards_the_server_forwards_its_answers(cutter: Cutter, server: Server) -> None:
     async with connected(cutter.port) as client:
         client.say(b"before")
@@ -117,6 +119,7 @@ async def test_cut_towards_the_server_forwards_its_answers(cutter: Cutter, serve
         assert server.heard == b"before"
 
 
+@pytest.mark.slow
 async def test_cut_towards_the_client_forwards_its_requests(cutter: Cutter, server: Server) -> None:
     async with connected(cutter.port) as client:
         client.say(b"before")
@@ -128,6 +131,7 @@ async def test_cut_towards_the_client_forwards_its_requests(cutter: Cutter, serv
         assert cutter.status == "cut client 1"
 
 
+@pytest.mark.slow
 async def test_a_connection_made_through_a_cut_is_accepted_and_silent(cutter: Cutter, server: Server) -> None:
     await cutter.cut(towards="client")
     async with connected(cutter.port) as client:
@@ -138,6 +142,7 @@ async def test_a_connection_made_through_a_cut_is_accepted_and_silent(cutter: Cu
         assert await client.is_cut_short()
 
 
+@pytest.mark.slow
 async def test_end_of_one_side_is_not_forwarded_through_a_cut(cutter: Cutter) -> None:
     async with connected(cutter.port) as client:
         client.say(b"before")
@@ -147,6 +152,7 @@ async def test_end_of_one_side_is_not_forwarded_through_a_cut(cutter: Cutter) ->
         assert await client.hears_nothing()
 
 
+@pytest.mark.slow
 async def test_healing_resets_only_connections_that_lost_bytes(cutter: Cutter) -> None:
     async with connected(cutter.port) as talker, connected(cutter.port) as listener:
         for client in (talker, listener):
@@ -179,6 +185,7 @@ async def test_without_a_server_connections_are_reset() -> None:
         assert await client.is_cut_short()
 
 
+@pytest.mark.slow
 async def test_as_a_process_of_its_own_it_obeys_its_control_port(server: Server) -> None:
     listen, control = free_ports(2)
     words = ["--listen", str(listen), "--upstream", f"{HOST}:{server.port}", "--control", str(control)]

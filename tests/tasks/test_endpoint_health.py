@@ -20,6 +20,7 @@ async def calls() -> AsyncIterator[Calls]:
         yield calls
 
 
+@pytest.mark.slow
 async def test_five_days_of_failures_disable_an_endpoint_and_stop_its_tasks(calls: Calls) -> None:
     task = await calls.every("6 hours")
     calls.receiver.status = 500
@@ -40,6 +41,7 @@ async def test_five_days_of_failures_disable_an_endpoint_and_stop_its_tasks(call
     assert len(calls.receiver.came_ms) == came
 
 
+@pytest.mark.slow
 async def test_success_on_the_fourth_day_resets_the_failures(calls: Calls) -> None:
     task = await calls.every("6 hours")
     calls.receiver.status = 500
@@ -53,6 +55,7 @@ async def test_success_on_the_fourth_day_resets_the_failures(calls: Calls) -> No
     assert await calls.status_of(task) == "SCHEDULED"
 
 
+@pytest.mark.slow
 async def test_client_errors_do_not_count_against_the_endpoint(calls: Calls) -> None:
     await calls.every("6 hours")
     calls.receiver.status = 404
@@ -61,6 +64,7 @@ async def test_client_errors_do_not_count_against_the_endpoint(calls: Calls) -> 
         await calls.endpoint()
 
 
+@pytest.mark.slow
 async def test_disabled_endpoint_raises_an_alert(calls: Calls) -> None:
     await calls.every("6 hours")
     calls.receiver.status = 500
@@ -114,6 +118,7 @@ async def test_task_for_a_disabled_endpoint_is_refused_with_the_next_step(calls:
         await calls.engine.tasks.patch(OWNER, task.id, back)
 
 
+@pytest.mark.slow
 async def test_enabling_resumes_only_tasks_halted_with_the_endpoint(calls: Calls) -> None:
     stopped, paused, gone = [await calls.every("6 hours") for _ in range(3)]
     await calls.engine.tasks.patch(OWNER, paused.id, TaskPatch(status=RequestedStatus.PAUSED))
@@ -126,6 +131,7 @@ async def test_enabling_resumes_only_tasks_halted_with_the_endpoint(calls: Calls
     assert len(calls.receiver.came_ms) == 1
 
 
+@pytest.mark.slow
 async def test_waiting_retry_is_blocked_while_its_endpoint_is_disabled(calls: Calls) -> None:
     await calls.every("6 hours", attempts=5)
     calls.receiver.status = 500
@@ -140,6 +146,7 @@ async def test_waiting_retry_is_blocked_while_its_endpoint_is_disabled(calls: Ca
     assert len(calls.receiver.came_ms) > came
 
 
+@pytest.mark.slow
 async def test_disable_after_zero_never_disables(calls: Calls) -> None:
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(disable_after_days=0))
     await calls.every("6 hours")

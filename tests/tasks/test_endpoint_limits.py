@@ -15,6 +15,7 @@ async def calls() -> AsyncIterator[Calls]:
         yield calls
 
 
+@pytest.mark.slow
 async def test_without_limits_all_are_called_at_once(calls: Calls) -> None:
     await calls.once(TASKS)
     await calls.testing.run_due()
@@ -22,6 +23,7 @@ async def test_without_limits_all_are_called_at_once(calls: Calls) -> None:
     assert calls.receiver.most > 10
 
 
+@pytest.mark.slow
 async def test_concurrency_limit_is_never_exceeded(calls: Calls) -> None:
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(max_concurrency=3))
     tasks = await calls.once(TASKS)
@@ -35,6 +37,7 @@ async def test_concurrency_limit_is_never_exceeded(calls: Calls) -> None:
     assert calls.receiver.most == 3
 
 
+@pytest.mark.slow
 async def test_calls_come_no_faster_than_the_rate(calls: Calls) -> None:
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(rate_per_sec=10, burst=1))
     await calls.once(TASKS)
@@ -43,6 +46,7 @@ async def test_calls_come_no_faster_than_the_rate(calls: Calls) -> None:
     assert sorted(at - began_ms for at in calls.receiver.came_ms) == [n * 100 for n in range(TASKS)]
 
 
+@pytest.mark.slow
 async def test_waiting_for_a_limit_uses_no_attempt(calls: Calls) -> None:
     await calls.endpoints.put(OWNER, calls.receiver.id, EndpointSettings(rate_per_sec=1))
     _, task = await calls.once(2)

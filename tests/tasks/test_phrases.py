@@ -81,6 +81,7 @@ def disguised(phrase: str, data: st.DataObject) -> str:
 
 
 class TestTheCalendar:
+    @pytest.mark.slow
     @given(st.sampled_from(["daily", "every day"]), clock_times, zones, st.data())
     @settings(max_examples=60)
     def test_daily_fires_once_a_day_at_its_time(
@@ -89,6 +90,7 @@ class TestTheCalendar:
         phrase = disguised(f"{word} {said_time(*at, data)}", data)
         assert fires(read_interval(phrase, zone)) == expected(lambda day: True, *at, zone)
 
+    @pytest.mark.slow
     @given(
         st.sampled_from(["weekly on", "every", "every week on"]),
         st.lists(st.sampled_from(range(7)), min_size=1, max_size=7, unique=True),
@@ -113,6 +115,7 @@ class TestTheCalendar:
         phrase = disguised(f"{word} {listed} {said_time(*at, data)}", data)
         assert fires(read_interval(phrase, zone)) == expected(lambda day: day.weekday() in days, *at, zone)
 
+    @pytest.mark.slow
     @given(
         st.sampled_from(["monthly on", "every month on"]),
         st.lists(st.integers(1, 28), min_size=1, max_size=4, unique=True),
@@ -177,6 +180,7 @@ class TestTheCalendar:
 
 
 class TestDistances:
+    @pytest.mark.slow
     @given(
         st.integers(1, 500),
         st.sampled_from([("second", 1), ("minute", 60), ("hour", 3600), ("day", 86_400), ("week", 604_800)]),
@@ -257,16 +261,19 @@ class TestRefusals:
             read_interval("every 15 minutes" + " and then some" * 1000)
         assert len(refused.value.flaws[0].value) <= 60
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("phrase", ALLOWED)
     def test_every_allowed_phrase_is_parsed(self, phrase: str) -> None:
         assert fires(read_interval(phrase)) if "second" not in phrase else read_interval(phrase).every_sec == 30
 
+    @pytest.mark.slow
     @given(st.text())
     @example("every ５ minutes")
     @example("monthly on ١")
     def test_any_text_is_parsed_or_refused(self, text: str) -> None:
         refused_or_valid(text)
 
+    @pytest.mark.slow
     @given(st.lists(st.sampled_from(WORDS), max_size=9))
     def test_any_order_of_known_words_is_refused_or_makes_a_valid_job(self, words: list[str]) -> None:
         refused_or_valid(" ".join(words))

@@ -209,6 +209,7 @@ class TestRefusals:
         with pytest.raises(msgspec.ValidationError, match="unknown field"):
             decoded(**unknown)
 
+    @pytest.mark.slow
     @given(
         st.datetimes(timezones=st.none() | st.timezones()),
         st.none() | st.sampled_from(["UTC", "Asia/Tokyo", "America/New_York", "nowhere"]) | st.text(),
@@ -273,6 +274,7 @@ tasks = st.one_of(
 
 
 class TestThereAndBack:
+    @pytest.mark.slow
     @given(tasks)
     def test_task_of_a_job_has_defaults_filled_in(self, task: TaskSpec) -> None:
         back = task_of(to_job_spec(task, NOW_MS))
@@ -280,11 +282,13 @@ class TestThereAndBack:
         for name in ("max_attempts", "backoff", "initial_delay_ms", "delays_ms"):
             assert getattr(task.retry, name) in (None, getattr(back.retry, name))
 
+    @pytest.mark.slow
     @given(tasks)
     def test_the_task_of_a_job_makes_the_same_job(self, task: TaskSpec) -> None:
         job = to_job_spec(task, NOW_MS)
         assert to_job_spec(task_of(job), NOW_MS) == job
 
+    @pytest.mark.slow
     @given(tasks)
     def test_a_stored_job_gives_the_same_task(self, task: TaskSpec) -> None:
         job = to_job_spec(task, NOW_MS)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 
 from noonday.intake import edits
@@ -50,6 +51,7 @@ changes = chosen(change_of)
 changes_of_one_key = chosen(lambda choose: change_of(choose, (ORDERED,)))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(changes)
 def test_transitions_of_an_edit_are_legal(change: Transition) -> None:
@@ -60,6 +62,7 @@ def test_transitions_of_an_edit_are_legal(change: Transition) -> None:
         assert [was.state, *states][-1] is now.state
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(changes)
 def test_edit_raises_no_dispatch_number(change: Transition) -> None:
@@ -69,6 +72,7 @@ def test_edit_raises_no_dispatch_number(change: Transition) -> None:
         assert was.fired_ms is None or now == was
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(changes)
 def test_after_an_edit_each_open_execution_is_in_one_place(change: Transition) -> None:
@@ -77,6 +81,7 @@ def test_after_an_edit_each_open_execution_is_in_one_place(change: Transition) -
         assert len(change.after.places_of(row)) == (row.state in OPEN)
 
 
+@pytest.mark.slow
 @MANY_EXAMPLES
 @given(changes_of_one_key)
 def test_slots_of_an_edit_are_those_that_its_executions_leave(change: Transition) -> None:
@@ -86,6 +91,7 @@ def test_slots_of_an_edit_are_those_that_its_executions_leave(change: Transition
     assert change.slot_changes == {key: more for key, more in changed.items() if more}
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(changes)
 def test_after_an_edit_each_buffered_execution_has_one_to_wait_for(change: Transition) -> None:
@@ -97,6 +103,7 @@ def test_after_an_edit_each_buffered_execution_has_one_to_wait_for(change: Trans
             assert any(row.watch & WATCH_OVERLAP and not row.buffered for row in open_)
 
 
+@pytest.mark.slow
 @MANY_EXAMPLES
 @given(changes)
 def test_nothing_of_a_paused_job_is_due(change: Transition) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 
 from noonday.model.batch import FireRequest
@@ -42,6 +43,7 @@ firings_of_one_key = chosen(lambda choose: firing_of(choose, (ORDERED,), (0, 0, 
 # What becomes of entries
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_each_request_is_fired_or_blocked_or_back_on_the_hot_index(firing: Firing) -> None:
@@ -50,6 +52,7 @@ def test_each_request_is_fired_or_blocked_or_back_on_the_hot_index(firing: Firin
         assert [request.entry in each for each in (fired, blocked, firing.writes.entries)].count(True) == 1
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_each_time_up_to_the_next_one_is_fired_or_decided_exactly_once(firing: Firing) -> None:
@@ -81,6 +84,7 @@ def _times_decided(firing: Firing, request: FireRequest) -> list[int]:
     return times
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_blocked_and_returned_entries_keep_their_rows(firing: Firing) -> None:
@@ -91,6 +95,7 @@ def test_blocked_and_returned_entries_keep_their_rows(firing: Firing) -> None:
             assert not any(new.job_id == key for new in firing.writes.new.values())
 
 
+@pytest.mark.slow
 @MANY_EXAMPLES
 @given(firings_without_a_key)
 def test_max_runs_counts_executions_and_never_falls_below_zero(firing: Firing) -> None:
@@ -103,6 +108,7 @@ def test_max_runs_counts_executions_and_never_falls_below_zero(firing: Firing) -
             assert row.runs_left > 0 or row.due_ms is None
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_execution_of_an_occurrence_has_the_id_of_its_job_and_its_time(firing: Firing) -> None:
@@ -112,6 +118,7 @@ def test_execution_of_an_occurrence_has_the_id_of_its_job_and_its_time(firing: F
         assert id_ not in firing.before.executions
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_each_open_execution_is_in_one_place(firing: Firing) -> None:
@@ -120,6 +127,7 @@ def test_each_open_execution_is_in_one_place(firing: Firing) -> None:
         assert len(firing.after.places_of(row)) == (row.state in OPEN)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_batch_has_each_dispatched_execution_once(firing: Firing) -> None:
@@ -130,6 +138,7 @@ def test_batch_has_each_dispatched_execution_once(firing: Firing) -> None:
     assert sorted(id_ for id_, _ in firing.batch.members) == sorted(dispatched)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_fire_raises_no_number_and_closes_only_what_it_may(firing: Firing) -> None:
@@ -145,6 +154,7 @@ def test_fire_raises_no_number_and_closes_only_what_it_may(firing: Firing) -> No
 # Overlap
 
 
+@pytest.mark.slow
 @MANY_EXAMPLES
 @given(firings_without_a_key)
 def test_overlap_is_never_more_than_the_rule_allows(firing: Firing) -> None:
@@ -163,6 +173,7 @@ def test_overlap_is_never_more_than_the_rule_allows(firing: Firing) -> None:
         assert len(buffered) <= {Overlap.SKIP: 0, Overlap.BUFFER_ALL: len(buffered)}.get(one.spec.overlap, 1)
 
 
+@pytest.mark.slow
 @MANY_EXAMPLES
 @given(firings_without_a_key)
 def test_cancel_other_ends_or_revokes_every_other_execution(firing: Firing) -> None:
@@ -182,6 +193,7 @@ def test_cancel_other_ends_or_revokes_every_other_execution(firing: Firing) -> N
 # Slots
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_slots_of_a_fire_are_those_that_its_dispatches_take_and_its_ends_free(firing: Firing) -> None:
@@ -191,6 +203,7 @@ def test_slots_of_a_fire_are_those_that_its_dispatches_take_and_its_ends_free(fi
     assert firing.slot_changes == {key: more for key, more in changes.items() if more}
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(firings)
 def test_no_slot_is_used_beyond_its_limit(firing: Firing) -> None:
@@ -207,6 +220,7 @@ def test_no_slot_is_used_beyond_its_limit(firing: Firing) -> None:
 # Ordering keys
 
 
+@pytest.mark.slow
 @MANY_EXAMPLES
 @given(firings_of_one_key)
 def test_only_the_front_of_an_ordering_key_fires(firing: Firing) -> None:
@@ -217,6 +231,7 @@ def test_only_the_front_of_an_ordering_key_fires(firing: Firing) -> None:
             assert fronts[request.entry.tenant, ORDERED.key] == request.entry.key
 
 
+@pytest.mark.slow
 @MANY_EXAMPLES
 @given(firings_of_one_key)
 def test_at_most_one_execution_of_an_ordering_key_is_dispatched_in_a_batch_and_only_into_a_free_slot(

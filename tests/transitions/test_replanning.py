@@ -34,6 +34,7 @@ def moved(of: Job, fire: Fire, fired: set[str]) -> Fire | None:
     return None if row is None else Fire(row.nominal_ms, row.due_ms, row.runs_left)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(of=jobs, wrong_by_ms=st.integers(-30, 30).map(lambda minutes: minutes * MINUTE), ahead=st.integers(0, 3))
 def test_fire_row_moves_to_the_first_time_that_has_not_fired(of: Job, wrong_by_ms: int, ahead: int) -> None:
@@ -47,6 +48,7 @@ def test_fire_row_moves_to_the_first_time_that_has_not_fired(of: Job, wrong_by_m
     assert (after.nominal_ms, after.due_ms, after.runs_left) == (first_unfired, first_unfired, 7)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(of=jobs, wrong_by_ms=st.integers(1, 30).map(lambda minutes: minutes * MINUTE))
 def test_schedule_that_is_replanned_again_does_not_move(of: Job, wrong_by_ms: int) -> None:

@@ -36,6 +36,7 @@ settlings = chosen(settling_of_any_kind)
 # Reports that count, and reports that do not
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(chosen(lambda choose: (store := rows(choose), reports_of(choose, store))))
 def test_batch_that_is_settled_again_writes_nothing(given_: tuple[MemoryRows, list[Report]]) -> None:
@@ -46,6 +47,7 @@ def test_batch_that_is_settled_again_writes_nothing(given_: tuple[MemoryRows, li
     assert again.settled.usage == {}
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(chosen(lambda choose: (store := rows(choose), reports_of(choose, store))), st.sampled_from([-1, 1, 7]))
 def test_report_of_another_dispatch_is_refused_and_changes_nothing(
@@ -60,6 +62,7 @@ def test_report_of_another_dispatch_is_refused_and_changes_nothing(
     assert list(settling.settled.refused) == successes + others
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(chosen(lambda choose: (store := rows(choose), [report_about(choose, row) for row in running(store)])))
 def test_report_of_another_worker_is_refused_and_changes_nothing(given_: tuple[MemoryRows, list[Report]]) -> None:
@@ -71,6 +74,7 @@ def test_report_of_another_worker_is_refused_and_changes_nothing(given_: tuple[M
     assert len(settling.settled.refused) == len(reports)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(chosen(lambda choose: (store := rows(choose), [report_about(choose, row) for row in not_dispatched(store)])))
 def test_report_about_an_execution_that_is_not_dispatched_is_refused(given_: tuple[MemoryRows, list[Report]]) -> None:
@@ -104,6 +108,7 @@ def conflicting_ends(choose: Choices) -> tuple[MemoryRows, list[Report]]:
     return store, reports
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(chosen(conflicting_ends))
 def test_conflicting_reports_in_one_batch_settle_once(given_: tuple[MemoryRows, list[Report]]) -> None:
@@ -150,6 +155,7 @@ def test_report_about_an_unknown_execution_is_refused() -> None:
 # The changed rows
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_dispatch_never_falls_and_no_attempt_is_beyond_the_allowed_number(settling: Settling) -> None:
@@ -162,6 +168,7 @@ def test_dispatch_never_falls_and_no_attempt_is_beyond_the_allowed_number(settli
         assert now.attempt <= policy.max_attempts
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_dispatch_number_rises_exactly_when_an_execution_leaves_its_dispatch_open(settling: Settling) -> None:
@@ -171,6 +178,7 @@ def test_dispatch_number_rises_exactly_when_an_execution_leaves_its_dispatch_ope
         assert now.dispatch - was.dispatch == returns
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_transitions_are_legal_and_end_in_the_state_of_the_row(settling: Settling) -> None:
@@ -186,6 +194,7 @@ def test_transitions_are_legal_and_end_in_the_state_of_the_row(settling: Settlin
             assert now.state in OPEN
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_each_changed_execution_is_in_one_place_while_it_is_open_and_then_in_none(settling: Settling) -> None:
@@ -195,6 +204,7 @@ def test_each_changed_execution_is_in_one_place_while_it_is_open_and_then_in_non
         assert (now.finished_ms is not None) == (now.state in FINAL)
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_row_on_the_timeline_names_the_present_dispatch(settling: Settling) -> None:
@@ -207,6 +217,7 @@ def test_row_on_the_timeline_names_the_present_dispatch(settling: Settling) -> N
             assert is_paused or row.due_ms >= NOW_MS
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_slots_of_a_settlement_are_those_of_executions_that_close_or_return(settling: Settling) -> None:
@@ -217,6 +228,7 @@ def test_slots_of_a_settlement_are_those_of_executions_that_close_or_return(sett
     assert settling.writes.freed == {key for key, more in after.items() if more < 0}
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_end_of_the_last_open_execution_starts_exactly_the_next_buffered_one(settling: Settling) -> None:
@@ -235,6 +247,7 @@ def _waited_for(store: MemoryRows, job_id: JobId) -> list[Execution]:
     return [row for row in store.open_of(job_id) if row.watch & WATCH_OVERLAP and not row.buffered]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_each_dead_execution_is_a_dead_letter_with_an_incident(settling: Settling) -> None:
@@ -244,6 +257,7 @@ def test_each_dead_execution_is_a_dead_letter_with_an_incident(settling: Settlin
     assert died <= {incident.execution_id for incident in settling.writes.incidents}
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(settlings)
 def test_answer_names_each_entry_that_the_hot_index_needs(settling: Settling) -> None:

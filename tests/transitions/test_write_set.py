@@ -27,6 +27,7 @@ def write_set(**read: object) -> WriteSet:
 # Transitions as text
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(state=st.sampled_from(State), at_ms=st.integers(0, 2**48), reason=st.none() | st.text())
 def test_transition_is_a_json_array_of_state_time_worker_and_reason(
@@ -118,6 +119,7 @@ def test_waiting_execution_is_an_entry_of_the_hot_index() -> None:
     assert (writes.entries[0].kind, writes.entries[0].number) == (Kind.DISPATCH, 3)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.builds(Entry, kind=st.sampled_from(Kind)), st.none() | st.integers(0), st.none() | st.integers(0), st.text())
 def test_timeline_row_has_each_field_of_its_entry(

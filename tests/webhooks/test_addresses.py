@@ -31,6 +31,7 @@ def special(address: IPv4Address | IPv6Address) -> bool:
     )
 
 
+@pytest.mark.slow
 @given(IPV4)
 @example(IPv4Address("255.255.255.255"))
 @example(IPv4Address("100.64.0.1"))
@@ -43,12 +44,14 @@ def test_ipv4_address_is_refused_exactly_if_it_is_special(address: IPv4Address) 
         assert bool(PUBLIC.refusal_of(address)) == special(address)
 
 
+@pytest.mark.slow
 @given(IPV6)
 def test_special_ipv6_address_is_refused(address: IPv6Address) -> None:
     if special(address):
         assert PUBLIC.refusal_of(address)
 
 
+@pytest.mark.slow
 @given(st.ip_addresses(network="2a00::/12"))
 def test_public_ipv6_address_is_allowed(address: IPv6Address) -> None:
     assert PUBLIC.refusal_of(address) is None
@@ -118,6 +121,7 @@ FORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", FORMS)
 @given(inner=PRIVATE_IPV4)
 def test_listed_ipv6_with_an_embedded_private_address_is_refused(network: str, inner: IPv4Address) -> None:

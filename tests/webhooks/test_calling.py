@@ -64,6 +64,7 @@ async def test_exchange_redacts_secret_response_headers() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_plain_http_call_has_no_tls_time() -> None:
     async with Receiver() as receiver:
         timings = (await call(receiver, "/status/200")).timings
@@ -71,6 +72,7 @@ async def test_plain_http_call_has_no_tls_time() -> None:
     assert timings.total_ms >= (timings.connect_ms or 0) + (timings.first_byte_ms or 0) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "kind", "status"),
     [
@@ -101,6 +103,7 @@ async def test_incomplete_body_is_kept() -> None:
         assert (await call(receiver, "/half")).body == b"the first half"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "status"), [("/slow-headers", None), ("/slow-body", 200)])
 async def test_slow_receiver_times_out_after_sent(path: str, status: int | None) -> None:
     async with Receiver() as receiver:
@@ -122,6 +125,7 @@ class HangingDns(AbstractResolver):
         pass
 
 
+@pytest.mark.slow
 async def test_slow_dns_times_out_before_sent() -> None:
     async with WebhookClient(LOOPBACK, SystemClock(), resolver=HangingDns()) as client:
         exchange = await client.call(TENANT, WebhookRequest("GET", "http://slow.test/"), 0.05)
@@ -130,6 +134,7 @@ async def test_slow_dns_times_out_before_sent() -> None:
     assert exchange.timings.connect_ms is None
 
 
+@pytest.mark.slow
 async def test_slow_handshake_times_out_before_sent() -> None:
     async with Greeter() as silent, make_client() as client:
         exchange = await client.call(TENANT, WebhookRequest("GET", f"https://127.0.0.1:{silent.port}/"), SOON_SEC)
@@ -147,6 +152,7 @@ async def test_closed_port_is_a_connect_error() -> None:
     assert kind_of(exchange) is ErrorKind.CONNECT
 
 
+@pytest.mark.slow
 async def test_huge_body_is_truncated() -> None:
     async with Receiver() as receiver, make_client() as client:
         exchange = await client.call(TENANT, WebhookRequest("GET", receiver.url("/huge")), 10)
@@ -185,6 +191,7 @@ async def test_invalid_url_is_refused_before_dialling() -> None:
             await client.call(TENANT, WebhookRequest("GET", "http://0x7f.1/"), 10)
 
 
+@pytest.mark.slow
 async def test_concurrent_calls_get_their_own_responses() -> None:
     async with Receiver() as receiver, make_client() as client:
         requests = [WebhookRequest("GET", receiver.url(f"/status/200/X-Number:{number}")) for number in range(200)]
@@ -192,6 +199,7 @@ async def test_concurrent_calls_get_their_own_responses() -> None:
     assert [dict(exchange.headers)["X-Number"] for exchange in exchanges] == [str(number) for number in range(200)]
 
 
+@pytest.mark.slow
 async def test_few_informational_responses_are_skipped() -> None:
     async with Receiver() as receiver, make_client() as client:
         for _ in range(2):

@@ -1,12 +1,15 @@
 import asyncio
 import threading
 
+import pytest
+
 from noonday.crypto.keyring import Keyring
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.handler import WebhookHandler
 from noonday.worker.host import HandlerThread
 
 
+@pytest.mark.slow
 async def test_close_does_not_wait_for_a_blocked_loop() -> None:
     thread, unblock = HandlerThread(asyncio.new_event_loop, "handlers"), threading.Event()
     webhooks = WebhookHandler(Keyring.generate(), SystemClock())

@@ -58,6 +58,7 @@ def kind_of(exchange: Exchange) -> ErrorKind | None:
     return None if exchange.error is None else exchange.error.kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::ffff:127.0.0.1]", "127。0。0。1"])
 async def test_loopback_is_refused_in_every_spelling(host: str) -> None:
     async with Receiver() as receiver, WebhookClient(Networks(), SystemClock()) as client:
@@ -81,6 +82,7 @@ async def test_refused_address_is_logged_and_hidden_from_the_tenant() -> None:
     assert "169.254.169.254 is a link-local address" in logs[0]["refusal"]
 
 
+@pytest.mark.slow
 async def test_failed_connection_hides_the_address() -> None:
     for addresses in (["127.0.0.7"], ["127.0.0.7", "127.0.0.8"]):
         with socket.socket() as unused:
@@ -92,6 +94,7 @@ async def test_failed_connection_hides_the_address() -> None:
         assert "127.0.0" not in str(exchange)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "status"), [(4, 200), (5, None)])
 async def test_at_most_four_addresses_of_a_name_are_dialled(place: int, status: int | None) -> None:
     addresses = [f"127.0.0.{number}" for number in range(2, 40)]
@@ -107,6 +110,7 @@ async def test_dialled_addresses_include_both_families() -> None:
     assert len(found) == MAX_ADDRESSES
 
 
+@pytest.mark.slow
 async def test_slow_names_of_one_tenant_do_not_delay_another(monkeypatch: pytest.MonkeyPatch) -> None:
     resolve, go_on, hanging = socket.getaddrinfo, threading.Event(), []
 
@@ -129,6 +133,7 @@ async def test_slow_names_of_one_tenant_do_not_delay_another(monkeypatch: pytest
     assert len(hanging) == MAX_RESOLVES
 
 
+@pytest.mark.slow
 async def test_slow_resolve_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hanging(Answers):
         async def resolve(self, *_: Any, **__: Any) -> list[ResolveResult]:
@@ -143,6 +148,7 @@ async def test_slow_resolve_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "resolving hanging.test took longer" in exchange.error.detail
 
 
+@pytest.mark.slow
 async def test_name_with_one_refused_address_is_not_dialled() -> None:
     dns = Answers(["127.0.0.1", "10.0.0.1"])
     async with Receiver() as receiver, WebhookClient(LOOPBACK, SystemClock(), resolver=dns) as client:
@@ -164,6 +170,7 @@ async def test_changed_address_of_a_name_is_checked_again() -> None:
     assert receiver.connections == 1
 
 
+@pytest.mark.slow
 async def test_name_is_resolved_once_per_call() -> None:
     dns = Answers(["127.0.0.1"], ["10.0.0.1"])
     async with Receiver() as receiver, WebhookClient(LOOPBACK, SystemClock(), resolver=dns, dns_kept_sec=0) as client:
@@ -171,6 +178,7 @@ async def test_name_is_resolved_once_per_call() -> None:
     assert dns.lookups == ["rebinding.test"]
 
 
+@pytest.mark.slow
 async def test_dns_result_is_cached() -> None:
     dns = Answers(["127.0.0.1"], ["10.0.0.1"])
     async with Receiver() as receiver, WebhookClient(LOOPBACK, SystemClock(), resolver=dns) as client:
@@ -194,6 +202,7 @@ async def test_host_header_is_the_host_of_the_url() -> None:
         assert receiver.header("host") == f"receiver.test:{receiver.port}"
 
 
+@pytest.mark.slow
 async def test_system_resolver_is_the_default() -> None:
     networks = Networks(["127.0.0.0/8", "::1/128"])
     async with Receiver() as receiver, WebhookClient(networks, SystemClock()) as client:
@@ -215,6 +224,7 @@ async def test_cookies_are_not_kept() -> None:
         assert receiver.header("cookie") is None
 
 
+@pytest.mark.slow
 async def test_proxy_in_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Receiver() as receiver, Receiver() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
@@ -224,6 +234,7 @@ async def test_proxy_in_the_environment_is_ignored(monkeypatch: pytest.MonkeyPat
     assert (receiver.connections, proxy.connections) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 async def test_redirect_is_not_followed(code: int) -> None:
     async with Receiver() as receiver, Receiver() as target, WebhookClient(LOOPBACK, SystemClock()) as client:
@@ -233,6 +244,7 @@ async def test_redirect_is_not_followed(code: int) -> None:
     assert target.connections == 0
 
 
+@pytest.mark.slow
 async def test_open_connection_is_reused() -> None:
     async with Receiver() as receiver, WebhookClient(LOOPBACK, SystemClock()) as client:
         exchanges = [await get(client, receiver.url("/status/200")) for _ in range(3)]
@@ -250,6 +262,7 @@ async def test_call_on_a_closed_reused_connection_is_not_resent(path: str) -> No
     assert receiver.paths == ["/status/200", path]
 
 
+@pytest.mark.slow
 async def test_call_beyond_the_limit_waits_before_sending() -> None:
     async with Receiver() as receiver, WebhookClient(LOOPBACK, SystemClock(), limit=1) as client:
         first = asyncio.create_task(get(client, receiver.url("/slow-headers"), 1.0))
@@ -265,6 +278,7 @@ def server_tls(certificate: Path) -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.slow
 async def test_untrusted_certificate_is_a_tls_error(tmp_path: Path) -> None:
     tls, dns = server_tls(self_signed(tmp_path, "receiver.test")), Answers(["127.0.0.1"])
     async with Receiver(tls) as receiver, WebhookClient(LOOPBACK, SystemClock(), resolver=dns) as client:
@@ -274,6 +288,7 @@ async def test_untrusted_certificate_is_a_tls_error(tmp_path: Path) -> None:
     assert receiver.heads == []
 
 
+@pytest.mark.slow
 async def test_certificate_for_another_name_is_a_tls_error(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path, "receiver.test")
     async with (
@@ -284,6 +299,7 @@ async def test_certificate_for_another_name_is_a_tls_error(tmp_path: Path) -> No
     assert kind_of(exchange) is ErrorKind.TLS
 
 
+@pytest.mark.slow
 async def test_server_without_tls_is_a_tls_error() -> None:
     async with Greeter(b"220 mail.test ESMTP\r\n") as greeter, WebhookClient(LOOPBACK, SystemClock()) as client:
         exchange = await get(client, f"https://127.0.0.1:{greeter.port}/")
@@ -304,6 +320,7 @@ async def call_over_tls(folder: Path) -> tuple[Exchange, list[str | None]]:
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_tls_call_sends_sni_and_times_every_phase(run: Run, tmp_path: Path) -> None:
     exchange, names = run(call_over_tls(tmp_path))

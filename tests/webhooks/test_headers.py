@@ -67,6 +67,7 @@ def test_too_many_and_too_long_headers_are_refused() -> None:
     assert "at most 16384" in flaws_of({"X-Long": "x" * 16_384})[0].detail
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=10), st.text(max_size=10), max_size=5))
 def test_accepted_headers_have_one_line_each(headers: dict[str, str]) -> None:
     if not flaws_of(headers):

@@ -69,6 +69,7 @@ def test_incomplete_success_is_retried_and_incomplete_refusal_stands(
     assert judge(exchange(status, kind)).verdict is verdict
 
 
+@pytest.mark.slow
 @given(st.integers(100, 599))
 def test_only_5xx_and_429_count_against_the_endpoint(status: int) -> None:
     assert judge(exchange(status)).counts_against_endpoint == (status == 429 or status >= 500)
@@ -117,6 +118,7 @@ def test_retry_after_is_seconds_or_a_date_up_to_a_day(value: str, wait_ms: int |
     assert judge(exchange(429, headers={"retry-AFTER": value})).retry_after_ms == wait_ms
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40))
 def test_any_retry_after_is_judged(value: str) -> None:
     wait_ms = judge(exchange(503, headers={"Retry-After": value})).retry_after_ms
@@ -128,6 +130,7 @@ def test_retry_after_is_ignored_without_a_retry() -> None:
     assert judge(exchange(200, headers={"Retry-After": "5"})).retry_after_ms is None
 
 
+@pytest.mark.slow
 async def test_real_429_is_retried_after_retry_after() -> None:
     client = WebhookClient(Networks(["127.0.0.0/8"]), SystemClock())
     async with Receiver() as receiver, client:

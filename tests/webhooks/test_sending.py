@@ -62,6 +62,7 @@ async def failure(sender: WebhookSender, url: str, **fields: Any) -> tuple[CallF
     return caught.value, ctx
 
 
+@pytest.mark.slow
 async def test_reference_library_accepts_the_signature(sender: WebhookSender, receiver: Receiver) -> None:
     url = receiver.url("/status/200")
     ctx = context(url)
@@ -72,6 +73,7 @@ async def test_reference_library_accepts_the_signature(sender: WebhookSender, re
     assert headers["webhook-id"] == receiver.header("X-Idempotency-Key") == ctx.execution_id
 
 
+@pytest.mark.slow
 async def test_both_secrets_of_a_rotation_sign(sender: WebhookSender, receiver: Receiver) -> None:
     url, keys = receiver.url("/status/200"), new_key_pair()
     await sender.send(context(url, secrets=sealed(keys.private, SECRET)), WebhookCall(url))
@@ -81,6 +83,7 @@ async def test_both_secrets_of_a_rotation_sign(sender: WebhookSender, receiver: 
     assert verify([SECRET], headers, b"", now_sec) == verify([keys.public], headers, b"", now_sec)
 
 
+@pytest.mark.slow
 async def test_call_carries_attempt_schedule_and_trace_headers(sender: WebhookSender, receiver: Receiver) -> None:
     url = receiver.url("/status/200")
     ctx = context(url, attempt=3)
@@ -115,6 +118,7 @@ def test_body_is_json_unless_it_is_text_of_another_content_type(body: Any, heade
     assert body_of(WebhookCall("https://a.example", headers=headers, body=body)) == sent
 
 
+@pytest.mark.slow
 async def test_record_has_the_exchange_without_secrets(sender: WebhookSender, receiver: Receiver) -> None:
     url = receiver.url("/status/201/X-Api-Key:hidden")
     ctx = context(url)
@@ -128,6 +132,7 @@ async def test_record_has_the_exchange_without_secrets(sender: WebhookSender, re
     assert "error" not in kept
 
 
+@pytest.mark.slow
 async def test_retryable_failure_waits_for_retry_after(sender: WebhookSender, receiver: Receiver) -> None:
     failed, ctx = await failure(sender, receiver.url("/status/429/Retry-After:7"))
     assert (failed.failure.type, failed.failure.retryable, failed.counts) == ("HTTP_429", True, True)
@@ -135,6 +140,7 @@ async def test_retryable_failure_waits_for_retry_after(sender: WebhookSender, re
     assert exchange(ctx)["response"]["status"] == 429
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "kind"), [("404", "HTTP_404"), ("301", "HTTP_301"), ("410", GONE)])
 async def test_permanent_failure_is_not_retried(
     sender: WebhookSender, receiver: Receiver, status: str, kind: str
@@ -143,12 +149,14 @@ async def test_permanent_failure_is_not_retried(
     assert (failed.failure.type, failed.failure.retryable, failed.counts) == (kind, False, False)
 
 
+@pytest.mark.slow
 async def test_timeout_after_sent_is_recorded(sender: WebhookSender, receiver: Receiver) -> None:
     failed, ctx = await failure(sender, receiver.url("/slow-headers"), timeout_sec=0.2)
     assert (failed.failure.type, failed.failure.retryable) == ("TIMEOUT_AFTER_SENT", True)
     assert exchange(ctx)["error"]["kind"] == "TIMEOUT_AFTER_SENT"
 
 
+@pytest.mark.slow
 async def test_refused_address_is_not_called(receiver: Receiver) -> None:
     async with WebhookClient(Networks(), SystemClock()) as client:
         failed, _ = await failure(WebhookSender(client, KEYRING, ""), receiver.url("/status/200"))
@@ -156,12 +164,14 @@ async def test_refused_address_is_not_called(receiver: Receiver) -> None:
     assert receiver.connections == 0
 
 
+@pytest.mark.slow
 async def test_call_without_a_secret_sends_nothing(sender: WebhookSender, receiver: Receiver) -> None:
     failed, _ = await failure(sender, receiver.url("/status/200"), secrets=())
     assert (failed.failure.type, failed.failure.retryable) == ("NoSecret", True)
     assert receiver.connections == 0
 
 
+@pytest.mark.slow
 async def test_secret_of_one_endpoint_does_not_sign_for_another(sender: WebhookSender, receiver: Receiver) -> None:
     url = receiver.url("/status/200")
     with pytest.raises(
@@ -172,6 +182,7 @@ async def test_secret_of_one_endpoint_does_not_sign_for_another(sender: WebhookS
     assert receiver.connections == 0
 
 
+@pytest.mark.slow
 async def test_task_sets_the_retried_statuses(sender: WebhookSender, receiver: Receiver) -> None:
     for status, statuses, retryable in (
         (409, {409}, True),
@@ -187,6 +198,7 @@ async def test_task_sets_the_retried_statuses(sender: WebhookSender, receiver: R
         assert caught.value.failure.retryable is retryable, (status, statuses)
 
 
+@pytest.mark.slow
 async def test_call_without_a_response_is_always_retried(sender: WebhookSender, receiver: Receiver) -> None:
     url = receiver.url("/hang-up")
     with pytest.raises(CallFailed) as caught:
@@ -211,6 +223,7 @@ SMUGGLED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", SMUGGLED.values(), ids=SMUGGLED)
 async def test_request_cannot_be_smuggled_into_another_tenants_call(
     sender: WebhookSender, receiver: Receiver, call: WebhookCall
@@ -225,6 +238,7 @@ async def test_request_cannot_be_smuggled_into_another_tenants_call(
     assert (receiver.paths, receiver.bodies) == (["/status/200/X-Of:victim"], [b'"private"'])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD_ANSWERS)
 async def test_odd_answer_is_a_success(sender: WebhookSender, receiver: Receiver, name: str) -> None:
     url = receiver.url(f"/odd/{name}")
@@ -233,6 +247,7 @@ async def test_odd_answer_is_a_success(sender: WebhookSender, receiver: Receiver
     assert exchange(ctx)["response"]["status"] in (200, 201)
 
 
+@pytest.mark.slow
 async def test_tenants_share_no_connection(sender: WebhookSender, receiver: Receiver) -> None:
     url = receiver.url("/status/200")
     for tenant in ("one", "two", "one", "two"):
@@ -240,6 +255,7 @@ async def test_tenants_share_no_connection(sender: WebhookSender, receiver: Rece
     assert (len(receiver.heads), receiver.connections) == (4, 2)
 
 
+@pytest.mark.slow
 async def test_methods_are_those_of_tasks(sender: WebhookSender, receiver: Receiver) -> None:
     url = receiver.url("/close")
     for method in Method:
@@ -247,6 +263,7 @@ async def test_methods_are_those_of_tasks(sender: WebhookSender, receiver: Recei
     assert [head.split(" ")[0] for head in receiver.heads] == list(Method)
 
 
+@pytest.mark.slow
 async def test_call_ends_at_the_operators_maximum_timeout(receiver: Receiver) -> None:
     url = receiver.url("/slow-headers")
     async with WebhookClient(Networks(["127.0.0.0/8"]), SystemClock()) as client:

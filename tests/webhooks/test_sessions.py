@@ -1,5 +1,7 @@
 """Each tenant has its own connections, and idle ones are closed."""
 
+import pytest
+
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.dialing import SystemResolver, open_session, tls_of
 from noonday.webhooks.sessions import Sessions
@@ -10,6 +12,7 @@ def sessions(most: int) -> Sessions:
     return Sessions(lambda: open_session(Networks(), resolver, tls=tls), most)
 
 
+@pytest.mark.slow
 async def test_least_recently_used_sessions_are_closed() -> None:
     kept = sessions(most=2)
     first = kept.enter("a")

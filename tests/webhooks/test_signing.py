@@ -34,6 +34,7 @@ class TestSigning:
     def test_signatures_match_the_published_vectors(self, secret: str, signature: str) -> None:
         assert sign([secret], MESSAGE, AT, BODY) == headers(signature)
 
+    @pytest.mark.slow
     @given(secrets, message_ids, st.integers(0, 4_000_000_000), st.text())
     def test_signatures_match_the_reference_library(self, secret: str, message_id: str, at: int, text: str) -> None:
         body = text.encode()
@@ -51,6 +52,7 @@ class TestSigning:
         ours = sign([new_key_pair().private, secret], MESSAGE, int(time.time()), BODY)
         assert Webhook(secret).verify(BODY, ours) == {"test": 2432232314}
 
+    @pytest.mark.slow
     @given(st.binary())
     def test_cryptography_verifies_an_ed25519_signature(self, body: bytes) -> None:
         pair = new_key_pair()
@@ -142,6 +144,7 @@ class TestVerifying:
     def test_verify_returns_the_message_id(self, secret: str, signature: str) -> None:
         assert verify([secret], headers(signature), BODY, AT) == MESSAGE
 
+    @pytest.mark.slow
     @given(st.lists(secrets | st.just(PRIVATE), min_size=1, max_size=4), message_ids, st.binary(), st.data())
     def test_signed_message_verifies_with_any_of_its_secrets(
         self, signers: list[str], message_id: str, body: bytes, data: st.DataObject
@@ -149,6 +152,7 @@ class TestVerifying:
         signed = sign(signers, message_id, AT, body)
         assert verify([data.draw(st.sampled_from(signers))], signed, body, AT) == message_id
 
+    @pytest.mark.slow
     @given(secrets)
     def test_signature_of_the_reference_library_verifies(self, secret: str) -> None:
         theirs = Webhook(secret).sign(MESSAGE, datetime.fromtimestamp(AT, UTC), BODY.decode())
@@ -166,6 +170,7 @@ class TestVerifying:
         with pytest.raises(Unauthorized):
             verify([SECRET], signed, BODY, AT)
 
+    @pytest.mark.slow
     @given(st.integers(0, len(BODY) * 8 - 1), st.sampled_from([(SECRET, V1), (PUBLIC, V1A)]))
     def test_changed_body_does_not_verify(self, bit: int, pair: tuple[str, str]) -> None:
         changed = bytearray(BODY)
@@ -211,6 +216,7 @@ class TestVerifying:
         with pytest.raises(Unauthorized, match="more than 32"):
             verify([PUBLIC], headers(" ".join([V1A] * 33)), BODY, AT)
 
+    @pytest.mark.slow
     @given(st.text())
     def test_any_text_as_signature_is_refused(self, text: str) -> None:
         with pytest.raises(Unauthorized):

@@ -109,6 +109,7 @@ async def test_name_that_becomes_private_between_attempts_is_refused(
         assert "may not be called" in str(execution.error_message)
 
 
+@pytest.mark.slow
 async def test_name_of_a_metadata_service_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with engine(tmp_path) as embedded:
         dns(monkeypatch, lambda: "169.254.169.254")
@@ -121,6 +122,7 @@ def tenant(name: str) -> Caller:
     return Caller(TenantId(name), name, frozenset({"write"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", BUILT_IN_POOLS)
 async def test_built_in_pools_are_no_targets_of_jobs(tmp_path: Path, pool: str) -> None:
     async with engine(tmp_path) as embedded:
@@ -142,6 +144,7 @@ async def test_built_in_pools_are_no_targets_of_jobs(tmp_path: Path, pool: str) 
             await services.jobs.create(caller, spec)  # its key is taken: an upsert would change that job
 
 
+@pytest.mark.slow
 async def test_stored_job_cannot_write_into_another_tenants_call(tmp_path: Path) -> None:
     async with Receiver() as receiver, engine(tmp_path) as embedded:
         mallory, url = tenant("mallory"), receiver.url("/status/200/X-Of:victim")
@@ -160,6 +163,7 @@ async def test_stored_job_cannot_write_into_another_tenants_call(tmp_path: Path)
         assert receiver.connections == 2
 
 
+@pytest.mark.slow
 async def test_stored_job_sends_no_mail_that_a_user_wrote(tmp_path: Path) -> None:
     async with Mailbox() as box:
         mail = {"email.host": "127.0.0.1", "email.port": str(box.port), "email.sender": "noonday@sender.test"}
@@ -172,6 +176,7 @@ async def test_stored_job_sends_no_mail_that_a_user_wrote(tmp_path: Path) -> Non
     assert box.messages == []
 
 
+@pytest.mark.slow
 async def test_tarpit_of_one_tenant_leaves_slots_for_others(tmp_path: Path) -> None:
     few = {"webhooks.concurrency": "4", "worker.drain_sec": "0", "worker.cancel_grace_sec": "1"}
     async with Receiver() as receiver, engine(tmp_path, **few) as embedded:

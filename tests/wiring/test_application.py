@@ -39,6 +39,7 @@ async def runs(app: Noonday, data: Path) -> None:
         assert await app.result(await app.enqueue("echo", 7), timeout=WITHIN_SEC) == 7
 
 
+@pytest.mark.slow
 async def test_a_cancellation_while_the_engine_closes_leaves_the_file_free(tmp_path: Path) -> None:
     app, data = application(), tmp_path / "x.db"
     entered, leaving = asyncio.Event(), asyncio.Event()
@@ -60,6 +61,7 @@ async def test_a_cancellation_while_the_engine_closes_leaves_the_file_free(tmp_p
     await runs(app, data)
 
 
+@pytest.mark.slow
 async def test_a_cancellation_while_the_engine_opens_leaves_the_file_free(tmp_path: Path) -> None:
     app, data = application(), tmp_path / "x.db"
 
@@ -77,6 +79,7 @@ async def test_a_cancellation_while_the_engine_opens_leaves_the_file_free(tmp_pa
     await runs(app, data)
 
 
+@pytest.mark.slow
 async def test_failed_engine_raises_and_accepts_nothing(tmp_path: Path) -> None:
     app = application()
     async with app.embedded(tmp_path / "x.db") as running:

@@ -100,6 +100,7 @@ async def small() -> AsyncIterator[Site]:
         yield made
 
 
+@pytest.mark.slow
 async def test_a_thousand_half_open_connections_do_not_silence_readiness() -> None:
     raise_descriptor_limit()
     async with site(1_000) as crowded:
@@ -111,6 +112,7 @@ async def test_a_thousand_half_open_connections_do_not_silence_readiness() -> No
         assert not half[-1][0].at_eof()
 
 
+@pytest.mark.slow
 async def test_the_longest_waiting_connection_makes_room(small: Site) -> None:
     clients = [await small.connect() for _ in range(4)]
     assert (await small.ask()).endswith(b"ok")
@@ -118,6 +120,7 @@ async def test_the_longest_waiting_connection_makes_room(small: Site) -> None:
     assert [client[0].at_eof() for client in clients[1:]] == [False] * 3
 
 
+@pytest.mark.slow
 async def test_requests_being_answered_are_not_closed_and_health_is_answered_beside_them(small: Site) -> None:
     busy = [await small.connect(b"GET /work HTTP/1.1\r\nhost: x\r\n\r\n") for _ in range(4)]
 
@@ -132,6 +135,7 @@ async def test_requests_being_answered_are_not_closed_and_health_is_answered_bes
             assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 async def test_beyond_the_reserve_connections_are_closed_at_once(small: Site) -> None:
     for _ in range(4):
         await small.connect(b"GET /work HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -145,6 +149,7 @@ async def test_beyond_the_reserve_connections_are_closed_at_once(small: Site) ->
     assert await small.is_closed(await small.connect(READY)) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "header",
     [
@@ -162,16 +167,19 @@ async def test_a_header_that_is_too_large_is_refused_before_it_has_arrived(small
     assert (await small.ask()).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 async def test_an_address_that_is_too_long_is_refused(small: Site) -> None:
     answer = await small.is_closed(await small.connect(b"GET /" + b"a" * 1_000_000))
     assert not answer.startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 async def test_a_large_header_within_the_limit_is_read(small: Site) -> None:
     header = b"x: " + b"a" * (HEADER_BYTES - 200) + b"\r\n"
     assert (await small.ask(READY.replace(b"host: x\r\n", b"host: x\r\n" + header))).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 async def test_a_header_that_does_not_end_is_given_up(small: Site) -> None:
     client = await small.connect(b"GET /readyz HTTP/1.1\r\n")
     await small.until(ConnectionState.HEADER)
@@ -183,6 +191,7 @@ async def test_a_header_that_does_not_end_is_given_up(small: Site) -> None:
     assert await small.is_closed(client) == b""
 
 
+@pytest.mark.slow
 async def test_a_connection_without_a_request_is_kept_as_long_as_any_idle_one(small: Site) -> None:
     client = await small.connect()
     await small.until(ConnectionState.REQUEST)
@@ -192,6 +201,7 @@ async def test_a_connection_without_a_request_is_kept_as_long_as_any_idle_one(sm
     assert await small.is_closed(client) == b""
 
 
+@pytest.mark.slow
 async def test_a_body_that_does_not_come_is_given_up_and_a_slow_one_is_not(small: Site) -> None:
     head = b"POST /readyz HTTP/1.1\r\nhost: x\r\ncontent-length: 10000000\r\n\r\n"
     client = await small.connect(head)
@@ -206,6 +216,7 @@ async def test_a_body_that_does_not_come_is_given_up_and_a_slow_one_is_not(small
     assert await small.is_closed(client) == b""
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_is_given_up() -> None:
     async with site(4) as large:
         large.body = b"a" * 50_000_000
@@ -224,6 +235,7 @@ async def test_a_client_that_does_not_read_is_given_up() -> None:
             assert len(large.connections) == 0
 
 
+@pytest.mark.slow
 async def test_requests_follow_each_other_on_one_connection(small: Site) -> None:
     keep = READY.replace(b"connection: close\r\n", b"")
     reader, writer = await small.connect()
@@ -235,6 +247,7 @@ async def test_requests_follow_each_other_on_one_connection(small: Site) -> None
     await small.until(ConnectionState.REQUEST)
 
 
+@pytest.mark.slow
 async def test_an_answer_before_the_whole_body_leaves_the_connection_usable(small: Site) -> None:
     reader, writer = await small.connect(b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n")
     async with asyncio.timeout(WITHIN_SEC):

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from noonday import Context, Noonday
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.view import PoolSettings
@@ -12,6 +14,7 @@ from noonday.wiring.running import OWNER
 from noonday.wiring.settings import Settings
 
 
+@pytest.mark.slow
 async def test_pool_away(tmp_path: Path) -> None:
     settings, clock, ran = Settings(data=str(tmp_path / "n.db")), ManualClock(), []
     away = await Embedded.open(settings, {}, clock=clock, run=False)

@@ -164,6 +164,7 @@ async def test_a_cancelled_run_that_ignores_it_is_cancelled_after_the_grace(stub
         assert (await it.ended(made)).outcome == Outcome.CANCELLED
 
 
+@pytest.mark.slow
 async def test_a_process_that_ignores_its_end_is_dead_before_it_is_reported(tmp_path: Path) -> None:
     wait = handler(process_handlers.wait_for_named_file, Mode.PROCESS)
     async with rig([wait], processes=1, cancel_grace_sec=1.0) as it:
@@ -175,6 +176,7 @@ async def test_a_process_that_ignores_its_end_is_dead_before_it_is_reported(tmp_
         assert (report.outcome, it.metric("noonday_runs_abandoned_total")) == (Outcome.TIMED_OUT, 0)
 
 
+@pytest.mark.slow
 async def test_a_stop_interrupts_a_process_and_costs_no_attempt(tmp_path: Path) -> None:
     wait = handler(process_handlers.wait_for_named_file, Mode.PROCESS)
     async with rig([wait], processes=1, drain_sec=0.0, cancel_grace_sec=10.0, real_time=True) as it:
@@ -186,6 +188,7 @@ async def test_a_stop_interrupts_a_process_and_costs_no_attempt(tmp_path: Path) 
         assert report.outcome == Outcome.INTERRUPTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mode"), [("thread", Mode.THREAD), ("swallow", Mode.ASYNC), ("block", Mode.ASYNC)], ids=str
 )
@@ -209,6 +212,7 @@ async def test_stop_interrupts_a_run_that_ignores_it_and_does_not_wait(
         assert not stubborn.go.is_set()
 
 
+@pytest.mark.slow
 async def test_run_that_a_blocked_loop_has_not_begun_is_returned_and_never_begun(stubborn: Stubborn) -> None:
     options = {"drain_sec": 0.1, "cancel_grace_sec": 0.1, "concurrency": {"p": 5}, "real_time": True}
     async with rig([handler(stubborn.block, Mode.ASYNC)], release=stubborn.go, **options) as it:

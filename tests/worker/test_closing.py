@@ -63,6 +63,7 @@ def logs() -> Iterator[list[EventDict]]:
     structlog.configure(wrapper_class=usual)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
 async def test_closing_ends_although_nothing_can_be_reported(how: str, logs: list[EventDict]) -> None:
     bus = AwayBus(SystemClock())
@@ -76,6 +77,7 @@ async def test_closing_ends_although_nothing_can_be_reported(how: str, logs: lis
         assert "stopped without acknowledged reports" in [line["event"] for line in logs]
 
 
+@pytest.mark.slow
 async def test_run_that_ended_while_the_bus_was_away_is_reported_if_the_bus_returns_in_time() -> None:
     bus = AwayBus(SystemClock())
     async with rig(
@@ -95,6 +97,7 @@ async def test_run_that_ended_while_the_bus_was_away_is_reported_if_the_bus_retu
         assert [each.outcome for each in await it.reports(made)] == [Outcome.TIMED_OUT]
 
 
+@pytest.mark.slow
 async def test_a_stop_reports_its_runs_while_the_signals_hang(logs: list[EventDict]) -> None:
     """A run whose report waits for Redis would be judged lost, and would have used up its attempt."""
     signals = HangingSignals()

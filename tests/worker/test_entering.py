@@ -58,6 +58,7 @@ async def test_time_spent_waiting_for_a_thread_is_not_running_time(gate: Gate) -
         assert report.started_ms == NOW_MS + 50_000
 
 
+@pytest.mark.slow
 async def test_time_spent_waiting_for_a_process_is_not_running_time(tmp_path: Path) -> None:
     wait = handler(process_handlers.wait_for_named_file, Mode.PROCESS)
     async with rig([wait], processes=1) as it:

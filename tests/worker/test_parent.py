@@ -60,6 +60,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
     family.process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_is_passed_on_and_the_exit_code_is_the_workers(family: Family, number: signal.Signals) -> None:
     pid = await family.works()
@@ -69,6 +70,7 @@ async def test_a_signal_is_passed_on_and_the_exit_code_is_the_workers(family: Fa
     assert (family.folder / f"told.{pid}").read_text() == str(int(number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "text", "code"),
     [
@@ -85,6 +87,7 @@ async def test_the_end_of_the_worker_is_the_end_of_the_parent(family: Family, wh
     assert await family.ends() == code
 
 
+@pytest.mark.slow
 async def test_a_second_signal_kills_a_worker_that_does_not_listen(family: Family) -> None:
     family.say("stubborn")
     pid = await family.works()
@@ -96,12 +99,14 @@ async def test_a_second_signal_kills_a_worker_that_does_not_listen(family: Famil
     await family.gone(pid)
 
 
+@pytest.mark.slow
 async def test_no_worker_outlives_a_parent_that_was_killed(family: Family) -> None:
     pid = await family.works()
     family.process.kill()
     await family.gone(pid)
 
 
+@pytest.mark.slow
 async def test_a_successor_takes_over_and_the_old_worker_retires(family: Family) -> None:
     old = await family.works()
     family.say(f"wear-out.{old}")
@@ -117,6 +122,7 @@ async def test_a_successor_takes_over_and_the_old_worker_retires(family: Family)
     assert family.pids("told") == [new]
 
 
+@pytest.mark.slow
 async def test_a_successor_that_does_not_come_up_is_tried_again_while_the_old_worker_goes_on(family: Family) -> None:
     old = await family.works()
     family.say("fail")
@@ -129,6 +135,7 @@ async def test_a_successor_that_does_not_come_up_is_tried_again_while_the_old_wo
     await eventually(lambda: family.pids("retired") == [old], PATIENCE_SEC)
 
 
+@pytest.mark.slow
 async def test_a_worker_that_ends_takes_a_starting_successor_with_it(family: Family) -> None:
     old = await family.works()
     family.say("fail")
@@ -139,6 +146,7 @@ async def test_a_worker_that_ends_takes_a_starting_successor_with_it(family: Fam
     assert await family.ends() == 5
 
 
+@pytest.mark.slow
 def test_the_parent_imports_nothing_but_the_standard_library() -> None:
     code = "import sys, noonday.cli.entry, noonday.worker.parent as p; print(*sorted(m.split('.')[0] for m in sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

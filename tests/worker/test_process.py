@@ -48,6 +48,7 @@ async def patient_host() -> AsyncIterator[ProcessHost]:
     host.close()
 
 
+@pytest.mark.slow
 async def test_a_handler_is_given_its_payload_and_its_result_is_kept_encoded(host: ProcessHost) -> None:
     run = new_run(handlers.add, _KEYRING, payload=[1, 2, 3])
     run.succeed(await result_of(host, run), _LIMIT)
@@ -109,6 +110,7 @@ async def test_heartbeats_reach_the_context_of_the_run(host: ProcessHost) -> Non
     assert (run.context._reported_progress, run.context._has_new_heartbeat) == (b'{"page":2}', True)
 
 
+@pytest.mark.slow
 async def test_a_thread_left_behind_does_not_beat_for_the_next_run(patient_host: ProcessHost, tmp_path: Path) -> None:
     path = tmp_path / "beat"
     await perform(patient_host, handlers.leave_a_thread_that_beats, str(path))
@@ -141,6 +143,7 @@ async def test_a_process_whose_handler_listened_is_used_again(patient_host: Proc
     assert await perform(patient_host, handlers.pid) == pid_printed(run)
 
 
+@pytest.mark.slow
 async def test_a_handler_that_does_not_listen_is_dead_when_its_timeout_is_reported(host: ProcessHost) -> None:
     run = new_run(handlers.never_listen, _KEYRING)
     with pytest.raises(asyncio.CancelledError) as raised:
@@ -150,6 +153,7 @@ async def test_a_handler_that_does_not_listen_is_dead_when_its_timeout_is_report
     assert run.outcome is Outcome.TIMED_OUT
 
 
+@pytest.mark.slow
 async def test_handler_that_blocks_the_interpreter_is_killed_too(host: ProcessHost) -> None:
     run = new_run(handlers.hold_the_interpreter, _KEYRING)
     with pytest.raises(asyncio.CancelledError):
@@ -157,6 +161,7 @@ async def test_handler_that_blocks_the_interpreter_is_killed_too(host: ProcessHo
     assert not alive(pid_printed(run))
 
 
+@pytest.mark.slow
 async def test_process_started_by_a_handler_is_killed_with_it(host: ProcessHost) -> None:
     run = new_run(handlers.start_a_program, _KEYRING)
     with pytest.raises(asyncio.CancelledError):
@@ -185,6 +190,7 @@ async def test_a_process_that_does_not_reach_its_handler_is_killed() -> None:
     host.close()
 
 
+@pytest.mark.slow
 async def test_host_is_notified_when_a_handler_is_entered() -> None:
     entered: list[Run] = []
     host = ProcessHost(1, handlers.RESOLVER, on_entered=entered.append)
@@ -196,12 +202,14 @@ async def test_host_is_notified_when_a_handler_is_entered() -> None:
     host.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
 async def test_a_process_killed_by_a_signal_is_named(host: ProcessHost, number: signal.Signals) -> None:
     with pytest.raises(ProcessDied, match=f"killed by {number.name}"):
         await perform(host, handlers.kill_itself, int(number))
 
 
+@pytest.mark.slow
 async def test_a_process_that_leaves_is_named_with_its_exit_code(host: ProcessHost) -> None:
     run = new_run(handlers.leave, _KEYRING, payload=7)
     with pytest.raises(ProcessDied, match="exit code 7") as raised:
@@ -210,6 +218,7 @@ async def test_a_process_that_leaves_is_named_with_its_exit_code(host: ProcessHo
     assert (run.outcome, run.failure.type, run.failure.retryable) == (Outcome.FAILED, "ProcessDied", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", [handlers.start_a_program_and_crash, handlers.fork_and_crash])
 async def test_process_started_by_a_crashed_handler_is_killed(host: ProcessHost, handler: Callable[..., Any]) -> None:
     run = new_run(handler, _KEYRING)
@@ -218,6 +227,7 @@ async def test_process_started_by_a_crashed_handler_is_killed(host: ProcessHost,
     await gone(pid_printed(run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_to_all_of_a_workers_processes_ends_no_handler(
     host: ProcessHost, number: signal.Signals
@@ -236,6 +246,7 @@ async def test_a_process_is_used_again_after_results_and_errors(host: ProcessHos
     assert await perform(host, handlers.pid) == first
 
 
+@pytest.mark.slow
 async def test_a_process_that_died_idle_is_replaced(host: ProcessHost) -> None:
     first = await perform(host, handlers.pid)
     os.kill(first, signal.SIGKILL)
@@ -243,6 +254,7 @@ async def test_a_process_that_died_idle_is_replaced(host: ProcessHost) -> None:
     assert await perform(host, handlers.pid) != first
 
 
+@pytest.mark.slow
 async def test_no_more_processes_run_than_allowed(host: ProcessHost, tmp_path: Path) -> None:
     runs = [new_run(handlers.wait_for_file, _KEYRING, payload=str(tmp_path / "go")) for _ in range(4)]
     tasks = [asyncio.create_task(result_of(host, run)) for run in runs]
@@ -258,6 +270,7 @@ async def test_a_process_inherits_no_files(host: ProcessHost, tmp_path: Path) ->
         assert lock.name not in await perform(host, handlers.list_open_files)
 
 
+@pytest.mark.slow
 async def test_output_of_a_handler_survives_its_process(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +281,7 @@ async def test_output_of_a_handler_survives_its_process(
     assert capfd.readouterr().out == "spoken"
 
 
+@pytest.mark.slow
 async def test_annotations_decide_how_a_payload_is_read_by_default() -> None:
     host = ProcessHost(1)
     assert await perform(host, handlers.area, {"width": 3, "height": 4}) == 12
@@ -279,6 +293,7 @@ async def test_a_function_that_cannot_be_imported_is_refused(host: ProcessHost) 
         await perform(host, handlers.HIDDEN)
 
 
+@pytest.mark.slow
 async def test_closing_kills_idle_and_busy_processes() -> None:
     host = ProcessHost(2, handlers.RESOLVER)
     busy = new_run(handlers.never_listen, _KEYRING)

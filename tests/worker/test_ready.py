@@ -1,5 +1,6 @@
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def test_ready_runs_can_be_cleared() -> None:
     assert (len(ready), list(ready), ready.take(3)) == (0, [], [])
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.sampled_from("abc"), st.integers(0, 5), st.just("back"))))
 def test_nothing_is_lost_or_doubled_and_each_tenant_keeps_its_order(steps: list[object]) -> None:
     ready, waiting, taken = ReadyRuns(), dict[str, list[str]](), list[Run]()

@@ -4,6 +4,8 @@ import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.execution import Outcome
 from noonday.model.handler import Mode
@@ -41,6 +43,7 @@ async def test_progress_that_is_too_large_is_refused_in_the_handler() -> None:
     assert ended.progress is not None  # the progress before
 
 
+@pytest.mark.slow
 async def test_progress_that_is_too_large_is_refused_in_a_process() -> None:
     async with rig([handler(beat_too_much, Mode.PROCESS)], progress_limit=50, real_time=True) as here:
         ended = await here.ended(await here.publish("beat_too_much"))
@@ -130,6 +133,7 @@ class SlowSignals(MemorySignals):
         return await super().pre_start_check(pool, dispatches)
 
 
+@pytest.mark.slow
 async def test_a_stop_hands_back_runs_in_their_pre_start_check() -> None:
     signals = SlowSignals()
     async with rig([handler(quick, Mode.ASYNC)], signals=signals, real_time=True) as here:

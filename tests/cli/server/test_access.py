@@ -61,6 +61,7 @@ def test_missing_secret_file_is_named_in_the_hint(tmp_path: Path) -> None:
     assert access.hint.startswith(f"cannot create a token, {tmp_path}/none.db.secret does not exist")
 
 
+@pytest.mark.slow
 def test_created_token_is_not_sent_before_the_server_proves_itself(data: str) -> None:
     with pytest.raises((ServerUnreachable, Unauthorized)):
         LocalAccess(NOWHERE, None, data, None, "read").require_own_server()

@@ -462,6 +462,7 @@ async def test_thread_answers_after_an_unexpected_error(threaded: ThreadedDataba
     assert await threaded.write(note("a")) == "a"
 
 
+@pytest.mark.slow
 async def test_the_engine_reads_settings_and_pauses_while_every_query_thread_is_busy(tmp_path: Path) -> None:
     store, go_on = open_store(str(tmp_path / "noonday.db"), QUICK, lead_ms=0), threading.Event()
     scans = [asyncio.create_task(store.database.query(lambda _: go_on.wait(60))) for _ in range(10)]

@@ -26,6 +26,7 @@ def test_a_new_file_gets_every_migration_in_order() -> None:
     assert [name for (name,) in conn.execute("SELECT name FROM migrations ORDER BY name")] == applied
 
 
+@pytest.mark.slow
 def test_a_migrated_file_is_left_alone() -> None:
     conn = connection()
     migrate(conn)
@@ -34,6 +35,7 @@ def test_a_migrated_file_is_left_alone() -> None:
     assert schema(conn) == before
 
 
+@pytest.mark.slow
 def test_a_new_file_has_every_partition_without_an_owner() -> None:
     conn = connection()
     migrate(conn)
@@ -41,6 +43,7 @@ def test_a_new_file_has_every_partition_without_an_owner() -> None:
     assert rows == [(partition, 0, "") for partition in range(PARTITIONS)]
 
 
+@pytest.mark.slow
 def test_a_file_of_a_newer_version_is_refused() -> None:
     conn = connection()
     migrate(conn)
@@ -68,6 +71,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was() -> None:
     assert conn.execute("SELECT count(*) FROM migrations").fetchone() == (0,)
 
 
+@pytest.mark.slow
 async def test_store_on_a_refused_file_raises_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "noonday.db"
     await open_store(str(path), FileOptions(), 0).close()
@@ -78,6 +82,7 @@ async def test_store_on_a_refused_file_raises_the_reason(tmp_path: Path) -> None
         open_store(str(path), FileOptions(), 0)
 
 
+@pytest.mark.slow
 def test_a_store_in_memory_has_the_schema_of_a_migrated_file() -> None:
     migrated, copied = connection(), connection()
     migrate(migrated)

@@ -39,11 +39,13 @@ def explain(conn: sqlite3.Connection, how: str, statement: str) -> list[str]:
     return [str(row[3]) for row in conn.execute(f"{how} {statement}", parameters)]
 
 
+@pytest.mark.slow
 @each_statement
 def test_a_statement_fits_the_schema(conn: sqlite3.Connection, port: str, name: str) -> None:
     assert explain(conn, "EXPLAIN", getattr(load(PACKAGE, port), name))
 
 
+@pytest.mark.slow
 @each_statement
 def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
     first, *rest = load(PACKAGE, port).statements[name].splitlines()
@@ -51,6 +53,7 @@ def test_a_statement_begins_with_a_line_of_intent(port: str, name: str) -> None:
     assert rest
 
 
+@pytest.mark.slow
 @each_statement
 def test_a_statement_is_used_by_the_driver_it_belongs_to(port: str, name: str) -> None:
     sources = (folder.joinpath(f"{port}.py") for folder in (FOLDER, files("noonday.drivers.sql")))
@@ -58,6 +61,7 @@ def test_a_statement_is_used_by_the_driver_it_belongs_to(port: str, name: str) -
     assert re.search(rf"\b(SQL|self\._sql)\.{name}\b", text)
 
 
+@pytest.mark.slow
 @each_statement
 def test_a_statement_does_not_read_a_table_whole_that_grows_with_the_work(
     conn: sqlite3.Connection, port: str, name: str

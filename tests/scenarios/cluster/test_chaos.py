@@ -32,6 +32,7 @@ def test_a_seed_always_writes_the_same_script() -> None:
     assert script_of(7) == script_of(7) != script_of(8)
 
 
+@pytest.mark.slow
 def test_a_long_script_has_every_fault_of_every_table() -> None:
     steps = Counter((step.whom.split()[0], step.what, step.server) for step in script_of(7, seconds=50_000))
 

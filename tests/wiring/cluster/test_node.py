@@ -36,6 +36,7 @@ async def node() -> AsyncIterator[Node]:
         yield Node(msgspec.structs.replace(Settings(), cluster=cluster), list(Role), servers, store, AsyncExitStack())
 
 
+@pytest.mark.slow
 async def test_stored_job_wakes_the_dispatcher_of_its_process(node: Node) -> None:
     assert node.scheduler is not None
     wake = node.scheduler.loops["dispatcher"].wake

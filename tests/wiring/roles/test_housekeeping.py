@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.view import TenantSettings
 from noonday.wiring.running import OWNER
@@ -9,6 +11,7 @@ from tests.scenarios.inside import Inside
 from tests.scenarios.process import until
 
 
+@pytest.mark.slow
 async def test_a_tenants_retention_is_followed_when_it_changes(tmp_path: Path) -> None:
     inside = Inside(tmp_path)
     async with inside.open():
@@ -34,6 +37,7 @@ async def _keep_house(inside: Inside) -> None:
         await inside.engine.loops["housekeeper"].service.run_once(inside.clock.now_ms())
 
 
+@pytest.mark.slow
 async def test_alerts_go_some_time_after_they_last_happened(tmp_path: Path) -> None:
     inside = Inside(tmp_path)
     async with inside.open(run=False):

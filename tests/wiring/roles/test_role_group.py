@@ -143,6 +143,7 @@ async def test_stuck_loop_is_a_reason_not_to_be_ready(clock: ManualClock) -> Non
     await group.stop(StopDeadline(clock, 10))
 
 
+@pytest.mark.slow
 async def test_group_with_a_failed_loop_is_neither_ready_nor_live(clock: ManualClock) -> None:
     group = group_of(ProcessRole("upkeep", loop_of("one", Service(ValueError("a bug")), clock)))
     group.run()

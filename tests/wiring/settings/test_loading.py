@@ -69,6 +69,7 @@ documented_values = st.sampled_from(ALONE).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(documented_values)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_setting_can_come_from_each_source_and_flags_beat_environment_beats_file(
