@@ -152,6 +152,8 @@ class Broker:
     """The size of the largest accepted message, if there is a bound."""
     rebalances: int = 0
     """The number of rebalances, at which every member starts at the committed offsets."""
+    arrival: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced, when there is something new to fetch."""
 
     def topic(self, pool: str) -> list[list[Dispatch]]:
         return self.topics.setdefault(pool, [[] for _ in range(POOL_PARTITIONS)])
@@ -167,6 +169,12 @@ class Broker:
             partition.append(dispatch)
             if self.random.random() < self.duplicate:
                 partition.append(dispatch)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the processes look that wait for something to fetch."""
+        self.arrival.set()
+        self.arrival = asyncio.Event()
 
     def refused(self, entries: Sequence[E]) -> list[Oversized[E]]:
         """Return the messages that are larger than allowed. They are refused, and all others are accepted."""
@@ -178,6 +186,7 @@ class Broker:
     def rebalance(self) -> None:
         """Rebalance a pool. Taken and uncommitted messages are delivered again; late commits of them are refused."""
         self.rebalances += 1
+        self.wake()
         self.world.note("the broker rebalances")
 
     def credit(self, pool: str) -> int:
@@ -231,13 +240,30 @@ class SimBus(Bus):
         return oversized
 
     async def take(self, worker: WorkerId, room: Mapping[str, int], wait_sec: float) -> list[Dispatch]:
-        waited = 0.0
-        while True:
+        taken = await self._call(lambda: self._take(worker, room))
+        if not taken and await self._waits_for(lambda: self._is_waiting(worker, room), wait_sec):
             taken = await self._call(lambda: self._take(worker, room))
-            if taken or waited >= wait_sec:
-                return taken
-            await self._clock.sleep(0.05)
-            waited += 0.05
+        return taken
+
+    async def _waits_for(self, arrived: Callable[[], bool], wait_sec: float) -> bool:
+        """Wait at the broker until there is something to fetch, and a moment longer. Returns whether there is."""
+        give_up_at = self._clock.monotonic() + wait_sec
+        while not arrived():
+            rest_sec = give_up_at - self._clock.monotonic()
+            if rest_sec <= 0:
+                return False
+            await self._clock.wait_for(self._broker.arrival, rest_sec)
+        await self._clock.sleep(self._network.random.random() * 0.05)
+        return True
+
+    def _is_waiting(self, worker: WorkerId, room: Mapping[str, int]) -> bool:
+        broker = self._broker
+        return self._rebalances != broker.rebalances or any(
+            self._position.get((pool, n), broker.committed.get((pool, n), 0)) < len(broker.topic(pool)[n])
+            for pool, count in room.items()
+            if count
+            for n in broker.assigned(pool, worker)
+        )
 
     def _take(self, worker: WorkerId, room: Mapping[str, int]) -> list[Dispatch]:
         broker = self._broker
@@ -332,17 +358,18 @@ class SimBus(Bus):
 
     def _write(self, partition: int, entries: Sequence[LogEntry]) -> None:
         self._broker.log[partition].extend(entries)
+        self._broker.wake()
         now_ms = self._broker.world.now_ms()
         self._history.log += [Logged(partition, now_ms, entry) for entry in entries]
 
     async def read(self, partition: int, offset: int, limit: int, wait_sec: float) -> LogBatch:
-        waited = 0.0
-        while True:
-            entries = await self._call(lambda: tuple(self._broker.log[partition][offset : offset + limit]))
-            if entries or waited >= wait_sec:
-                return LogBatch(offset, offset + len(entries), entries)
-            await self._clock.sleep(0.05)
-            waited += 0.05
+        def work() -> tuple[LogEntry, ...]:
+            return tuple(self._broker.log[partition][offset : offset + limit])
+
+        entries = await self._call(work)
+        if not entries and await self._waits_for(lambda: len(self._broker.log[partition]) > offset, wait_sec):
+            entries = await self._call(work)
+        return LogBatch(offset, offset + len(entries), entries)
 
     async def offset_since(self, partition: int, since_ms: int) -> int | None:
         def work() -> int | None:

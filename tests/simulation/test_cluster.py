@@ -17,8 +17,8 @@ CHUNK = 4
 
 def simulate(seed: int, focus: str = "") -> list[str]:
     """Play one run: half a minute of requests under faults, then quiet. `focus`: a single fault, in the middle of the run."""
-    kill = (0.0, 0.000065, 0.00026)[seed % 3]
-    freeze = 0.000065 if seed % 4 == 0 else 0.0
+    kill = (0.0, 0.0001, 0.0004)[seed % 3]
+    freeze = 0.0001 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 30_000), limit=6)
     faults = FaultPlan() if focus else faults
     with ClusterSimulation(seed, faults=faults, concurrency=(8, 2)[seed % 2], load=load_of(seed)) as simulation:

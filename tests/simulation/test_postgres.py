@@ -11,14 +11,14 @@ from tests.simulation.kernel import FaultPlan
 from tests.simulation.load import load_of
 from tests.simulation.postgres import PostgresSimulation
 
-SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "60"))
+SEEDS = int(os.environ.get("NOONDAY_POSTGRES_SEEDS", "200"))
 CHUNK = 5
 
 
 def simulate(seed: int) -> list[str]:
     """Play one short run: some seconds of requests under faults, then quiet."""
-    kill = (0.0, 0.0001, 0.0004)[seed % 3]
-    freeze = 0.0001 if seed % 4 == 0 else 0.0
+    kill = (0.0, 0.00016, 0.00064)[seed % 3]
+    freeze = 0.00016 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 20_000), limit=4)
     errors = 0.01 if seed % 5 in (1, 2) else 0.0
     concurrency, load = (8, 2)[seed % 2], load_of(seed)

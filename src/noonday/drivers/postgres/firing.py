@@ -1,6 +1,5 @@
 """Walk the timeline, fire entries and recover orphans in PostgreSQL."""
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -33,8 +32,8 @@ from noonday.transitions.write_set import WriteSet, as_json
 SQL = load("noonday.drivers.postgres", "firing")
 FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-TIMEOUTS_SEC = 2.0
-"""Seconds for which the timeouts of pools are cached."""
+TIMEOUTS_MS = 2_000
+"""Milliseconds for which the timeouts of pools are cached."""
 
 
 class PostgresFiring(Firing):
@@ -44,7 +43,7 @@ class PostgresFiring(Firing):
         self._lead_ms = lead_ms
         self._own_clock = own_clock
         self._timeouts: dict[str, float] = {}
-        self._timeouts_until = 0.0
+        self._timeouts_read_ms = -TIMEOUTS_MS
 
     async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, Takeover]:
         rows = await self._database.fetch(SQL.take_over, instance, list(partitions))
@@ -70,7 +69,9 @@ class PostgresFiring(Firing):
         return read_plans(text)
 
     async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
-        await self._refresh_timeouts()
+        if abs(now_ms - self._timeouts_read_ms) >= TIMEOUTS_MS or not self._own_clock:
+            await self._read_timeouts()
+            self._timeouts_read_ms = now_ms
         fire = BatchFire(self._database, owner, now_ms, None if self._own_clock else now_ms, self._lead_ms)
         requests = fire.first_of_each_key(firings)
         await fire.read_caps(requests)
@@ -90,7 +91,7 @@ class PostgresFiring(Firing):
         return structs_of(Batch, rows)
 
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
-        await self._refresh_timeouts()
+        await self._read_timeouts()
         rows = await self._database.fetch(SQL.dispatches, batch.id)
         return [self._with_timeout(dispatch) for dispatch in structs_of(Dispatch, rows)]
 
@@ -152,11 +153,9 @@ class PostgresFiring(Firing):
                 replan(writes, new, fired)
         await session.fetchval(SQL.write_rows, as_json(payload_of(writes)), now_ms)
 
-    async def _refresh_timeouts(self) -> None:
-        if time.monotonic() >= self._timeouts_until:
-            rows = await self._database.fetch(SQL.pool_timeouts)
-            self._timeouts = {row["name"]: row["timeout_sec"] for row in rows}
-            self._timeouts_until = time.monotonic() + (TIMEOUTS_SEC if self._own_clock else 0)
+    async def _read_timeouts(self) -> None:
+        rows = await self._database.fetch(SQL.pool_timeouts)
+        self._timeouts = {row["name"]: row["timeout_sec"] for row in rows}
 
     def _with_timeout(self, dispatch: Dispatch) -> Dispatch:
         timeout_sec = self._timeouts.get(dispatch.pool)
