@@ -221,7 +221,7 @@ SELECT drop_ended_jobs($1::text[], $2::uuid[], $3::bigint[]);
 
 -- name: lock_partitions
 -- Try the lock under which one process creates and drops partitions.
-SELECT pg_try_advisory_xact_lock(4771262218590114);
+SELECT pg_try_advisory_xact_lock(4771262218590114 + hashtext(current_schema()));
 
 -- name: make_partitions
 -- Create partitions for the executions of the coming days.
