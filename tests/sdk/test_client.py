@@ -81,6 +81,7 @@ class Wire:
     asked: list[Asked] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     silent: threading.Event = field(default_factory=threading.Event)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
 
     def will(self, *answers: Any) -> None:
         self.answers += answers
@@ -102,8 +103,8 @@ class Wire:
         answer = self.answers.popleft()
         if answer is SILENCE:
             self.silent.set()
-            await asyncio.Event().wait()
-        if answer is BREAK:
+            await self.closing.wait()
+        if answer in (BREAK, SILENCE):
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
@@ -114,13 +115,14 @@ class Wire:
 
 @asynccontextmanager
 async def listening(wire):
-    runner = web.AppRunner(handler_app(wire), shutdown_timeout=0.01)
+    runner = web.AppRunner(handler_app(wire))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0]
     wire.url = f"http://{host}:{port}"
     yield wire
+    wire.closing.set()
     await runner.cleanup()
 
 
@@ -295,7 +297,7 @@ async def test_a_server_that_does_not_answer_in_time_is_unreachable(wire):
         with pytest.raises(ServerUnreachable, match=r"has not answered GET /v1/jobs/a in 0\.05 s"):
             await client.get_job("a")
 
-    assert len(wire.asked) == 1
+    assert len(wire.asked) <= 1  # on a busy machine, the time may be over before the request leaves
 
 
 @pytest.mark.parametrize(
