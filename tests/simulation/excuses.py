@@ -17,6 +17,10 @@ OF_WORKERS = ("redis", "kafka")
 """The servers that a worker talks to. A cut from any other server explains nothing."""
 SET_AGAIN_MS = 12_000
 """Recorders restore all revocations every ten seconds, also in a copy of Redis that they do not know to be old."""
+UNMARKED_MS = 3_000
+"""A worker marks the claim of a report within this time after the log has acknowledged the report."""
+TAKES_OVER_MS = 10_000
+"""Time in which a recorder that can get a lease takes a partition over, and marks the claims of silent workers."""
 
 
 def harm(world: World) -> Iterator[Fault]:
@@ -35,7 +39,11 @@ def excuse_for(before: Effect, after: Effect, history: History, world: World, *,
         return f"the earlier run was abandoned on {before.process} at {abandoned_ms}"
     if again:
         by_ms = min(by_ms, history.acks.get((before.execution, before.dispatch, before.process), by_ms))
-    return _fault_of(before, by_ms, history, world) or _lost_memory(before, after, history)
+    return (
+        _fault_of(before, by_ms, history, world)
+        or _lost_memory(before, after, history)
+        or (_never_marked(before, after, history, world) if again else None)
+    )
 
 
 def unharmed(history: History, world: World) -> list[Effect]:
@@ -63,6 +71,24 @@ def _fault_of(run: Effect, by_ms: int, history: History, world: World) -> str | 
         met = since_ms <= until_ms and from_ms <= by_ms
         if met and server in OF_WORKERS and who in ("*", run.process.split("#")[0]):
             return f"{run.process} was cut off from {server} from {from_ms} to {until_ms}"
+    return None
+
+
+def _never_marked(before: Effect, after: Effect, history: History, world: World) -> str | None:
+    """Explain why the claim of a reported run lapsed: its worker stopped before it marked the claim, and no recorder could do so,
+    because the last one was killed or frozen while no lease could be won."""
+    acked_ms = history.acks.get((before.execution, before.dispatch, before.process), sys.maxsize)
+    worker = next(
+        (f for f in harm(world) if f.process == before.process and acked_ms <= f.now_ms <= acked_ms + UNMARKED_MS), None
+    )
+    for who, server, from_ms, until_ms in history.cuts if worker is not None else ():
+        if server != "etcd" or who != "*" or until_ms < after.start_ms - TAKES_OVER_MS:
+            continue
+        for fault in harm(world):
+            if fault.process.startswith("recorder") and from_ms <= fault.now_ms <= acked_ms + UNMARKED_MS:
+                return (
+                    f"{worker.kind} of {worker.process} at {worker.now_ms}, {fault.kind} of {fault.process}, no leases"
+                )
     return None
 
 

@@ -346,7 +346,8 @@ class Plan:
     def _missed(self, decision: StoredDecision, definition: Definition) -> str | None:
         if definition.spec.one_shot:
             return "a one-shot is made up for"
-        due_now = decision.decided_ms - definition.spread_ms
+        # The scheduler decides by its own clock; the store may date the decision by another clock.
+        due_now = decision.decided_ms + self.skew_ms - definition.spread_ms
         if due_now - decision.from_ms <= MISFIRE_MS:
             return f"it was {due_now - decision.from_ms} ms late"
         catch_up = definition.spec.catch_up

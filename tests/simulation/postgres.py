@@ -32,7 +32,7 @@ from noonday.wiring.drivers import Drivers
 from tests.scenarios.cluster.store import COPIED, UNFINISHED, new_copy, plain
 from tests.simulation.checker import check_cluster, check_commit
 from tests.simulation.cluster import ClusterSimulation
-from tests.simulation.kernel import FaultPlan, Process, SimClock
+from tests.simulation.kernel import START_MS, FaultPlan, Process, SimClock
 from tests.simulation.load import Load
 from tests.simulation.observing import PRUNED as EVER_PRUNED
 from tests.simulation.servers import STORE, Network
@@ -44,6 +44,8 @@ REAL_LOCK_SEC = 0.02
 LOCK_SEC = 2.0
 IDLE_IN_TRANSACTION_SEC = 5.0
 PRUNED = tuple(table for table in EVER_PRUNED if table in COPIED)
+DAY_MS, DAYS = 86_400_000, 6
+"""Days with a partition from the start, so that each run finds the same tables."""
 CHECK_EVERY = 150
 """Statements between two checks of the store."""
 PASSING: tuple[type[asyncpg.PostgresError], ...] = (
@@ -87,6 +89,10 @@ _NOTE_PRUNED = """
 CREATE TABLE IF NOT EXISTS pruned_{0} AS SELECT *, 0::bigint AS pruned_ms FROM {0} WHERE false;
 CREATE OR REPLACE TRIGGER pruned_{0} AFTER DELETE ON {0} FOR EACH ROW EXECUTE FUNCTION note_pruned('{0}');
 """
+_STORED = """
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = current_schema AND c.relkind = 'r'
+"""
 _TABLES = """
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = current_schema AND c.relkind IN ('r', 'p') AND NOT c.relispartition
@@ -112,6 +118,9 @@ class RealServer:
         self.view.execute(_PREPARE)  # type: ignore[arg-type]
         for table in PRUNED:
             self.view.execute(_NOTE_PRUNED.format(table))  # type: ignore[arg-type]
+        self.view.execute("SELECT make_partitions(%s, %s)", (START_MS - DAY_MS, DAYS))
+        for (table,) in self.view.execute(_STORED).fetchall():
+            self.view.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = off)')  # type: ignore[arg-type]
         self._tables = [name for (name,) in self.view.execute(_TABLES)]
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -150,8 +159,9 @@ class RealServer:
             if session not in self._idle:
                 self.release(session)
         self.view.execute("SET noonday.sim_ms = 0")
-        wipe = "; ".join(f'DELETE FROM "{name}"' for name in self._tables)
-        self.view.execute(f"{wipe}; UPDATE partitions SET epoch = 0, owner = ''")  # type: ignore[arg-type]
+        tables = ", ".join(f'"{name}"' for name in self._tables)
+        self.view.execute(f"TRUNCATE {tables} RESTART IDENTITY")  # type: ignore[arg-type]
+        self.view.execute("TRUNCATE partitions; INSERT INTO partitions SELECT n, 0, '' FROM generate_series(0, 255) n")
 
     async def _ask(
         self, session: asyncpg.Connection, now_ms: int, method: str, args: Sequence[Any], more: Mapping[str, Any]
@@ -198,7 +208,8 @@ class SimSession:
         return self._real
 
     async def fetch(self, query: str, *parameters: Any) -> Any:
-        return await self._ask("fetch", query, *parameters)
+        rows = await self._ask("fetch", query, *parameters)
+        return rows if "ORDER BY" in query else self._database.in_any_order(rows)
 
     async def fetchrow(self, query: str, *parameters: Any) -> Any:
         return await self._ask("fetchrow", query, *parameters)
@@ -284,6 +295,7 @@ class SimPostgres(PostgresDatabase):
         self._simulation = simulation
         self._network: Network = simulation.network
         self._process = process
+        self._shuffled = Random(f"rows/{process}/{simulation.world.seed}")
         self._idle: list[SimSession] = []
         self.sessions: list[SimSession] = []
 
@@ -315,6 +327,10 @@ class SimPostgres(PostgresDatabase):
             if session is not None:
                 session.drop()
             raise
+
+    def in_any_order(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """Return rows whose order no query states. The server returns them as it stored them, which no seed determines."""
+        return self._shuffled.sample(ordered := sorted(rows, key=repr), len(ordered))
 
     def drop_all(self) -> None:
         for session in self.sessions:

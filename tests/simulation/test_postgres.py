@@ -17,6 +17,11 @@ CHUNK = 5
 
 def simulate(seed: int) -> list[str]:
     """Play one short run: some seconds of requests under faults, then quiet."""
+    return play(seed)[0]
+
+
+def play(seed: int) -> tuple[list[str], list[str]]:
+    """Play a run. Returns what it broke, and its last steps."""
     kill = (0.0, 0.00016, 0.00064)[seed % 3]
     freeze = 0.00016 if seed % 4 == 0 else 0.0
     faults = FaultPlan(kill=kill, freeze=freeze, freeze_ms=(10, 20_000), limit=4)
@@ -47,7 +52,16 @@ def simulate(seed: int) -> list[str]:
             await asyncio.gather(*faults)
             await simulation.resume_all(jobs)
 
-        return simulation.run(director)
+        return simulation.run(director), simulation.world.trace
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3, 4, 8])
+def test_a_seed_determines_every_step_of_a_run_on_postgres(seed: int) -> None:
+    """The seeds have kills, a frozen process, a cap, a rate, and errors of the server. Another run before it changes nothing."""
+    (_, first), (_, again) = play(seed), play(seed)
+
+    assert again == first
 
 
 @pytest.mark.slow
