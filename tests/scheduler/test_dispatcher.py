@@ -166,6 +166,22 @@ async def test_hydrator_adds_no_entry_that_is_in_flight(scheduler: Scheduler) ->
     assert await scheduler.claim() == 0
 
 
+async def test_credit_of_a_pool_is_shown_as_it_was_last_measured(scheduler: Scheduler) -> None:
+    def shown() -> float | None:
+        return scheduler.metrics.registry.get_sample_value("noonday_pool_credit", {"pool": POOL})
+
+    await scheduler.claim()
+    before = shown()
+    scheduler.firing.open()
+    await scheduler.add_jobs(3)
+    await scheduler.place_again()
+    await scheduler.claim()
+    await scheduler.dispatcher.drain()
+    await scheduler.claim()
+    assert before is not None
+    assert shown() == before - 3
+
+
 async def test_refused_entry_waits_for_the_batch_that_has_it(scheduler: Scheduler) -> None:
     """Not a busy loop: an entry that another batch in flight names is not hinted again."""
     await scheduler.add_jobs(1)

@@ -57,6 +57,9 @@ class Metrics:
             buckets=(1, 2, 5, 10, 50, 100, 500, 1000, 2000, 5000),
             registry=self.registry,
         )
+        self.pool_credit = gauge(
+            "noonday_pool_credit", "Dispatches that a pool may still be given until its topic is deep enough.", ["pool"]
+        )
         self.in_flight_entries = gauge("noonday_in_flight_entries", "Entries claimed and not yet fired.")
         self.index_entries = gauge("noonday_index_entries", "Entries of the hot index in this process.")
         self.index_entries_limit = gauge(
@@ -126,6 +129,10 @@ class Metrics:
         """Export a worker's slots in a pool. `busy` is called at each scrape."""
         self.slots.labels(pool).set(slots)
         self.busy_slots.labels(pool).set_function(busy)
+
+    def watch_credit(self, pool: str, credit: Callable[[], float]) -> None:
+        """Export the credit of a pool. `credit` is called at each scrape."""
+        self.pool_credit.labels(pool).set_function(credit)
 
     def watch_tick(self, loop: str, age_sec: Callable[[], float]) -> None:
         """Export the age of a loop's last round. `age_sec` is called at each scrape, so that it also shows a stalled loop."""

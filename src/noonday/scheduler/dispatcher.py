@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from noonday.model.batch import FireResult
 from noonday.model.budget import EntryBudget
@@ -96,6 +97,7 @@ class Dispatcher:
         metrics.blocked_entries.set_function(lambda: len(self._blocked))
         metrics.index_entries.set_function(index.size)
         metrics.index_entries_limit.set(budget.limit)
+        self._credit: Mapping[str, int] = {}
         self._to_seal: list[int] = []
         self._sealed_at = 0.0
         self.on_published: Callable[[], None] = lambda: None
@@ -107,7 +109,7 @@ class Dispatcher:
             await asyncio.wait(self._batches, return_when=asyncio.FIRST_COMPLETED)
             self._raise_failures()
         limit = self._batch_size.size
-        credit, shares = await self._allowances.for_claim(await self._bus.credit(), limit)
+        credit, shares = await self._allowances.for_claim(await self._measured_credit(), limit)
         now_ms, partitions = self._clock.now_ms(), self._ownership.partitions
         claimed = await self._index.claim(now_ms, partitions, credit, limit, shares)
         if claimed:
@@ -123,7 +125,7 @@ class Dispatcher:
     async def next_wait(self) -> float:
         """Return how many seconds to wait until an entry may be ready."""
         self._raise_failures()
-        credit = self._allowances.credit(await self._bus.credit())
+        credit = self._allowances.credit(await self._measured_credit())
         blocked, retry_at_ms = self._allowances.blocked, self._allowances.retry_at_ms
         ready = await self._index.next_ready_ms(self._ownership.partitions, credit, PATIENCE_MS, blocked)
         ready_ms = min((at_ms for at_ms in (ready, retry_at_ms) if at_ms is not None), default=None)
@@ -133,6 +135,15 @@ class Dispatcher:
         if ready_ms is None:
             return longest
         return min(longest, max(0.001, (ready_ms - self._clock.now_ms()) / 1000))
+
+    async def _measured_credit(self) -> Mapping[str, int]:
+        former, self._credit = self._credit, await self._bus.credit()
+        for pool in self._credit.keys() - former.keys():
+            self._metrics.watch_credit(pool, partial(self._credit_of, pool))
+        return self._credit
+
+    def _credit_of(self, pool: str) -> int:
+        return self._credit.get(pool, 0)
 
     async def drain(self) -> None:
         """Wait until no batch is in flight, then seal all batches."""

@@ -1,4 +1,4 @@
-from noonday.drivers.kafka.credit import DEPTH_FACTOR, PoolLoad
+from noonday.drivers.kafka.credit import DEPTH_FACTOR, DEPTH_SEC, PoolLoad
 from noonday.drivers.kafka.member import CommitMetadata
 from tests.support.factories import NOW_MS
 
@@ -83,32 +83,61 @@ def test_a_worker_whose_clock_is_wrong_is_there_while_it_speaks() -> None:
     assert gauge.concurrency == 0
 
 
-def test_depth_limit_of_a_pool_is_a_little_more_than_it_took_in_the_last_second() -> None:
+def test_a_pool_may_be_as_deep_as_its_workers_complete_in_the_stated_time() -> None:
     gauge = PoolLoad()
     for tenth in range(31):
-        note(gauge, end=tenth * 10, metadata=noted(tenth * 10), now=tenth / 10)
-    assert 1_000 < gauge.limit <= 1_320
-    note(gauge, end=300, metadata=noted(300), now=60.0)
+        note(gauge, end=0, metadata=noted(acked=tenth * 100, at_ms=NOW_MS + tenth * 100), now=tenth / 10)
+    assert gauge.limit == DEPTH_SEC * 1_000
+
+
+def test_a_pool_that_stood_still_may_soon_be_as_deep_as_before() -> None:
+    """A stall must not make the pool shallow that ends it. After ten seconds the rate is forgotten, but for a remainder."""
+    gauge = PoolLoad()
+    note(gauge, end=0, metadata=noted())
+    note(gauge, end=0, metadata=noted(acked=1_000, at_ms=NOW_MS + 1_000), now=1.0)
+    note(gauge, end=0, metadata=noted(acked=1_000, at_ms=NOW_MS + 2_000), now=2.0)
+    assert gauge.limit > DEPTH_SEC * 700
+    note(gauge, end=0, metadata=noted(acked=1_000, at_ms=NOW_MS + 11_000), now=11.0)
+    assert gauge.limit < DEPTH_SEC * 70
+
+
+def test_rates_of_several_workers_add_up() -> None:
+    gauge = PoolLoad()
+    for second in range(2):
+        metadata = {
+            PARTITION: (0, noted(acked=second * 300, at_ms=NOW_MS + second * 1_000)),
+            OTHER: (0, noted(worker="w-2", acked=second * 700, at_ms=NOW_MS + second * 1_000)),
+        }
+        gauge.update({PARTITION: 0, OTHER: 0}, metadata, float(second), NOW_MS + second * 1_000)
+    assert gauge.limit == DEPTH_SEC * 1_000
+
+
+def test_slow_handlers_do_not_make_a_pool_deep() -> None:
+    """A worker takes what it has room for at once. Only what it completes counts."""
+    gauge = PoolLoad()
+    note(gauge, end=400, metadata=noted(0))
+    note(gauge, end=400, metadata=noted(20, at_ms=NOW_MS + 200), now=0.2)
     assert gauge.limit == DEPTH_FACTOR * 5
 
 
-def test_a_pool_that_takes_all_it_is_given_is_given_more_quickly() -> None:
-    """A pool of a hundred slots gets 16,700 dispatches a second of a burst within two seconds."""
-    gauge, now, end = PoolLoad(), 0.0, 0
-    note(gauge, end, noted(end, concurrency=100, mean_dispatches=1.0), now)
-    while gauge.limit < 16_700 * 0.4:
-        now += 0.2
-        end += int(gauge.limit - gauge.depth)
-        note(gauge, end, noted(end, concurrency=100, mean_dispatches=1.0), now)
-    assert now < 2.0
+def test_a_pool_that_completes_all_it_is_given_is_given_more_quickly() -> None:
+    """A pool of a hundred slots gets 16,700 dispatches a second of a burst within a second."""
+    gauge, given, now_ms = PoolLoad(), 0, NOW_MS
+    metadata = noted(concurrency=100, mean_dispatches=1.0)
+    note(gauge, 0, metadata)
+    while gauge.limit < 16_700 * DEPTH_SEC:
+        given += int(gauge.limit)
+        now_ms += 140
+        metadata = noted(given, acked=given, at_ms=now_ms, concurrency=100, mean_dispatches=1.0)
+        note(gauge, given, metadata, (now_ms - NOW_MS) / 1_000, now_ms)
+    assert now_ms - NOW_MS < 1_000
 
 
-def test_offsets_that_begin_again_take_nothing_back() -> None:
+def test_a_worker_that_counts_from_zero_again_takes_nothing_back() -> None:
     gauge = PoolLoad()
-    note(gauge, end=1_000, metadata=noted(1_000))
-    note(gauge, end=5, metadata=noted(2), now=0.2)
-    assert gauge.depth == 30
-    assert gauge.taken == 0
+    note(gauge, end=1_000, metadata=noted(1_000, acked=500))
+    note(gauge, end=5, metadata=noted(2, acked=3, at_ms=NOW_MS + 200), now=0.2)
+    assert (gauge.depth, gauge.limit) == (30, DEPTH_FACTOR * 5)
 
 
 def test_partition_without_commits_counts_all_its_messages() -> None:

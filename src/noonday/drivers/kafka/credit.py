@@ -6,7 +6,7 @@ There is no counter that goes up and down, so nothing can leak.
 """
 
 import math
-from collections import deque
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -30,10 +30,15 @@ STALE_SEC = 5.0
 """A measurement older than this, in seconds, is not used."""
 DEPTH_FACTOR = 4
 """A pool may always be this many times as deep as the concurrency of its workers."""
-DEPTH_SEC = 1.2
-"""A pool may be as deep as what its workers take in this many seconds, at their recent rate."""
+DEPTH_SEC = 0.6
+"""A pool may be as deep as what its workers complete in this many seconds, at their best recent rate."""
+PACE_MS = 100
+"""A rate is the mean of at least this many ms of a worker's clock."""
+PACE_HALVES_MS = 2_000
+"""A rate that is not reached again halves in this many ms, so a stall does not shrink the pool that it should refill."""
 _MEASURE_SEC, _MEASURE_IDLE_SEC, _DISCOVER_SEC = 0.2, 1.0, 2.0
-_RATE_SEC, _LEAST_RATE_SEC = 1.0, 0.5
+_MEASURE_LOW_SEC = 0.04
+"""Seconds between measurements of a pool whose credit is low, while its workers make progress."""
 _REPLACE_CLIENTS_SEC = 10.0
 """Clients that had no answer for this long, in seconds, are replaced."""
 _ANSWER_SEC = 1.0
@@ -41,17 +46,36 @@ _ANSWER_SEC = 1.0
 
 
 @dataclass
+class WorkerPace:
+    """The rate at which one worker completes dispatches, by its own count and clock."""
+
+    acked: int
+    at_ms: int
+    rate: float = 0.0
+    """Dispatches a second: the best recent one."""
+
+    def note(self, acked: int, at_ms: int) -> None:
+        elapsed_ms = at_ms - self.at_ms
+        if acked < self.acked or elapsed_ms < 0:
+            self.acked, self.at_ms = acked, at_ms  # the worker's clock was set back
+        elif elapsed_ms >= PACE_MS:
+            rate = (acked - self.acked) * 1000 / elapsed_ms
+            self.rate = max(rate, self.rate * 0.5 ** (elapsed_ms / PACE_HALVES_MS))
+            self.acked, self.at_ms = acked, at_ms
+
+
+@dataclass
 class PoolLoad:
     """Depth, rate and concurrency of one pool."""
 
-    positions: dict[PartitionKey, int] = field(default_factory=dict)
     metadata: dict[PartitionKey, tuple[CommitMetadata, float]] = field(default_factory=dict)
     """The last metadata of each partition, and when it changed."""
-    taken: float = 0.0
-    history: deque[tuple[float, float]] = field(default_factory=deque)
-    """(time, number of dispatches taken by then), for the last second."""
+    paces: dict[str, WorkerPace] = field(default_factory=dict)
+    """The pace of each worker that counts."""
     depth: float = 0.0
     concurrency: int = 0
+    completed: int = 0
+    """Number of dispatches that the workers which count had completed."""
 
     def update(
         self, ends: Mapping[PartitionKey, int], commits: Mapping[PartitionKey, Commit], now: float, now_ms: int
@@ -63,24 +87,13 @@ class PoolLoad:
             self._note_metadata(key, metadata, now)
             mean = metadata.mean_dispatches if metadata is not None and metadata.mean_dispatches else 1.0
             position = max(committed, metadata.position if metadata is not None else 0)
-            self.taken += max(0, position - self.positions.get(key, position)) * mean
-            self.positions[key] = position
             self.depth += max(0, end - position) * mean
-        self.history.append((now, self.taken))
-        while len(self.history) > 1 and self.history[1][0] <= now - _RATE_SEC:
-            self.history.popleft()
-        self.concurrency = self._count_concurrency(now, now_ms)
+        self._count_workers(now, now_ms)
 
     @property
     def limit(self) -> float:
         """The depth that is allowed, in dispatches."""
-        return max(DEPTH_FACTOR * self.concurrency, DEPTH_SEC * self._rate())
-
-    def _rate(self) -> float:
-        if not self.history:
-            return 0.0
-        (then, before), (now, after) = self.history[0], self.history[-1]
-        return (after - before) / max(_LEAST_RATE_SEC, now - then)
+        return max(DEPTH_FACTOR * self.concurrency, DEPTH_SEC * sum(pace.rate for pace in self.paces.values()))
 
     def _note_metadata(self, key: PartitionKey, metadata: CommitMetadata | None, now: float) -> None:
         known = self.metadata.get(key)
@@ -89,18 +102,32 @@ class PoolLoad:
         # The first metadata that we read of a partition may be of any age.
         self.metadata[key] = (metadata, now if known is not None else -math.inf)
 
-    def _count_concurrency(self, now: float, now_ms: int) -> int:
-        """Add up the concurrency of all workers that committed lately, by their clock or by ours."""
-        by_worker = {
-            metadata.worker: metadata.concurrency
-            for metadata, changed_at in self.metadata.values()
-            if metadata.concurrency and (abs(now_ms - metadata.at_ms) < GONE_MS or now - changed_at < GONE_MS / 1000)
+    def _count_workers(self, now: float, now_ms: int) -> None:
+        """Add up the concurrency and the pace of all workers that committed lately, by their clock or by ours."""
+        newest: dict[str, CommitMetadata] = {}
+        for metadata, changed_at in self.metadata.values():
+            known = newest.get(metadata.worker)
+            is_newer = known is None or (metadata.acked, metadata.at_ms) > (known.acked, known.at_ms)
+            is_recent = abs(now_ms - metadata.at_ms) < GONE_MS or now - changed_at < GONE_MS / 1000
+            if metadata.concurrency and is_recent and is_newer:
+                newest[metadata.worker] = metadata
+        paces = {
+            worker: self.paces.get(worker) or WorkerPace(metadata.acked, metadata.at_ms)
+            for worker, metadata in newest.items()
         }
-        return sum(by_worker.values())
+        for worker, metadata in newest.items():
+            paces[worker].note(metadata.acked, metadata.at_ms)
+        self.paces = paces
+        self.concurrency = sum(metadata.concurrency for metadata in newest.values())
+        self.completed = sum(metadata.acked for metadata in newest.values())
 
 
 class CreditMeter(ClientThread):
-    """Measures every pool in a thread: five times a second while it is busy, once a second while it is idle.
+    """Measures every pool in a thread: five times a second while it is busy, more often while its credit is low, and once a
+    second while it is idle.
+
+    The loop is closed over the workers: they commit what they completed as soon as that matters (`member.py`), and the credit
+    that this leaves is measured as soon as it matters.
 
     It asks with consumers. The admin client of librdkafka ends the whole process if a broker restarts while the offsets of a
     group are requested, and after a change of leader it never gets the end of a partition again.
@@ -123,6 +150,8 @@ class CreditMeter(ClientThread):
         self._measurements: dict[str, _Measurement] = {}
         self._published: dict[str, int] = {}
         self._acknowledged: dict[str, int] = {}
+        self._low = threading.Event()
+        """Set when the credit of a pool becomes low, so that the pool is measured soon."""
 
     # On the loop
 
@@ -138,6 +167,8 @@ class CreditMeter(ClientThread):
     def publishing(self, pool: str, count: int) -> None:
         """Count dispatches that are about to be sent. Until they are acknowledged, a measurement may miss them."""
         self._published[pool] = self._published.get(pool, 0) + count
+        if self._is_low(pool):
+            self._low.set()
 
     def published(self, pool: str, count: int) -> None:
         """Count dispatches that are in the topic, or failed to get there."""
@@ -167,7 +198,13 @@ class CreditMeter(ClientThread):
                 self._answered_at = now
                 self._close()
                 self._open()
-        self._stopping.wait(_MEASURE_SEC)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Wait until the next round. A stop waits for that, too, which is short."""
+        self._stopping.wait(_MEASURE_LOW_SEC)
+        self._low.wait(_MEASURE_SEC - _MEASURE_LOW_SEC)
+        self._low.clear()
 
     def _close(self) -> None:
         self._client.close()
@@ -197,16 +234,27 @@ class CreditMeter(ClientThread):
         idle = load is not None and not load.depth and self._published.get(pool, 0) == published
         return now - at >= (_MEASURE_IDLE_SEC if idle else 0)
 
+    def _is_low(self, pool: str) -> bool:
+        """Return whether less than half of the depth that a pool may have is left to publish."""
+        measured = self._measurements.get(pool)
+        if measured is None:
+            return False
+        return 2 * (measured.room - self._published.get(pool, 0) + measured.acknowledged) < measured.limit
+
     def _measure(self, pool: str) -> None:
         acknowledged, published = self._acknowledged.get(pool, 0), self._published.get(pool, 0)
         commits, ends = self._read_commits(pool), self._read_ends(pool)
         now = real_clock.monotonic()
         self._last_measured[pool] = (now, published)
         load = self._loads.setdefault(pool, PoolLoad())
+        completed = load.completed
         load.update(ends, commits, self._clock.monotonic(), self._clock.now_ms())
         others = {name: measured for name, measured in self._measurements.items() if name != pool}
-        ours = {pool: _Measurement(now, int(load.limit - load.depth), acknowledged)} if load.concurrency else {}
+        room, limit = int(load.limit - load.depth), load.limit
+        ours = {pool: _Measurement(now, room, limit, acknowledged)} if load.concurrency else {}
         self._measurements = others | ours
+        if load.completed != completed and pool in ours and self._is_low(pool):
+            self._low.set()
 
     def _read_commits(self, pool: str) -> dict[PartitionKey, Commit]:
         """Return the commits of a pool's group. Only a client that is configured with the group can ask for them."""
@@ -234,6 +282,7 @@ class _Measurement(NamedTuple):
 
     at: float
     room: int
+    limit: float
     acknowledged: int
     """Number of dispatches published by this process that the measurement is sure to include."""
 

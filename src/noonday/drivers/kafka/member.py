@@ -18,9 +18,12 @@ from noonday.ports.clock import Clock
 
 log = structlog.get_logger("noonday.kafka")
 COMMIT_SEC = 0.25
+"""Seconds between commits of a worker that completes few dispatches."""
+COMMIT_BUSY_SEC = 0.04
+"""Seconds between commits of a worker that completed as many dispatches as it has slots since the last one."""
 BEAT_SEC = 1.0
 """Seconds between commits when nothing changed, so that schedulers know that the worker is alive."""
-_POLL_SEC, _FULL_WAIT_SEC = 0.05, 0.25
+_POLL_SEC, _FULL_WAIT_SEC, _ANSWER_WAIT_SEC = 0.05, 0.25, 0.01
 _LEAST_BUFFER = 1_000
 """Number of dispatches that may wait in the buffer in any case. The more, the better higher lanes can overtake."""
 _MOST_BYTES = 16_777_216
@@ -37,6 +40,8 @@ class CommitMetadata(msgspec.Struct, frozen=True, array_like=True):
     concurrency: int
     """0 if the worker has left the partition."""
     worker: str
+    acked: int = 0
+    """Number of dispatches of the pool that this worker has completed since it joined."""
 
 
 class Member(ClientThread):
@@ -75,6 +80,8 @@ class Member(ClientThread):
         self._subscribed = False
         self._paused = False
         self._mean_dispatches = float(LARGEST_PACK)
+        self._acked = self._committed_acked = 0
+        """Number of dispatches acked since the start, and by the last commit."""
         self._committed_at = 0.0
         self._commits_in_flight = 0
         self._beat_at = 0.0
@@ -95,6 +102,7 @@ class Member(ClientThread):
     def ack(self, dispatches: Sequence[Dispatch]) -> None:
         with self._lock:
             self._buffer.ack(dispatches)
+            self._acked += len(dispatches)
 
     # In the thread
 
@@ -137,8 +145,16 @@ class Member(ClientThread):
         return max(_LEAST_BUFFER, 2 * self._room)
 
     def _wait_for_room(self) -> None:
-        """Wait a moment without polling. After that, poll with all partitions paused, so that the member stays in the group."""
-        if self._drained.wait(_FULL_WAIT_SEC):
+        """Wait a moment without polling. After that, poll with all partitions paused, so that the member stays in the group.
+
+        The answer of a commit arrives in a poll only, and the next commit waits for it. Meanwhile one message may be added to a
+        full buffer every few ms.
+        """
+        if self._commits_in_flight and not self._paused:
+            if not self._drained.wait(_ANSWER_WAIT_SEC):
+                self._add_messages([self._consumer.poll(0)])
+            return
+        if self._drained.wait(COMMIT_BUSY_SEC if self._is_busy() else _FULL_WAIT_SEC) or self._is_busy():
             return
         if not self._paused:
             self._consumer.pause(self._consumer.assignment())
@@ -149,7 +165,7 @@ class Member(ClientThread):
         if self._paused:
             self._consumer.resume(self._consumer.assignment())
             self._paused = False
-        first = self._consumer.poll(_POLL_SEC)
+        first = self._consumer.poll(_ANSWER_WAIT_SEC if self._is_busy() else _POLL_SEC)
         if first is not None:
             with self._lock:
                 room = self._capacity() - self._buffer.waiting
@@ -176,17 +192,24 @@ class Member(ClientThread):
 
     def _commit_changes(self, now: float) -> None:
         # One commit at a time: while one is in flight, a client does not give up its broker, even a dead one.
-        interval = self._options.end_within_sec if self._commits_in_flight else COMMIT_SEC
+        interval = COMMIT_BUSY_SEC if self._is_busy() else COMMIT_SEC
+        if self._commits_in_flight:
+            interval = self._options.end_within_sec
         if now - self._committed_at < interval:
             return
         self._committed_at = now
         with self._lock:
+            self._committed_acked = self._acked
             commits = self._changed_commits(self._buffer.trackers, self._concurrency)
             if not commits and now - self._beat_at >= BEAT_SEC:
                 commits = self._repeated_commit()
         if commits:
             self._beat_at = now
             self._commit(commits)
+
+    def _is_busy(self) -> bool:
+        """Return whether so many dispatches were acked since the last commit that schedulers should know."""
+        return self._acked - self._committed_acked >= self._concurrency
 
     def _changed_commits(self, keys: Iterable[PartitionKey], concurrency: int) -> list[TopicPartition]:
         """Return commits of the partitions that changed since their last commit."""
@@ -209,7 +232,7 @@ class Member(ClientThread):
             return None
         tracker.last_commit = (offset, position, concurrency)
         metadata = CommitMetadata(
-            position, self._clock.now_ms(), round(tracker.mean_dispatches, 2), concurrency, self._worker
+            position, self._clock.now_ms(), round(tracker.mean_dispatches, 2), concurrency, self._worker, self._acked
         )
         return TopicPartition(*key, offset, metadata=msgspec.json.encode(metadata).decode())
 
