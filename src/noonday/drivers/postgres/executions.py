@@ -279,8 +279,8 @@ class _Settle:
             [report.worker_id for report in simple],
             [report.started_ms or report.ended_ms for report in simple],
             [report.ended_ms for report in simple],
-            [report.result for report in simple],
-            [report.progress for report in simple],
+            _some([report.result for report in simple]),
+            _some([report.progress for report in simple]),
             writes_text,
             self._now_ms,
             as_json(usage_rows(usage)) if usage or repeated else None,
@@ -293,6 +293,11 @@ class _Settle:
             ),
         )
         return first_reported or []
+
+
+def _some(values: list[bytes | None]) -> list[bytes | None] | None:
+    """Return the values, or None if all are None: the client examines each element of an array."""
+    return values if any(value is not None for value in values) else None
 
 
 def _by_age(policy: Retention) -> dict[int, list[State]]:
