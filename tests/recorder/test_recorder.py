@@ -19,7 +19,7 @@ from noonday.model.liveness import TICKS_TO_JUDGE
 from noonday.model.message import Beat, Dispatch, LogEntry, Report, Tick
 from noonday.model.recording import SettleResult
 from noonday.ports.executions import Executions
-from noonday.recorder.recorder import TICK_SEC, Recorder
+from noonday.recorder.recorder import PACE_SEC, TICK_SEC, Recorder
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.tracing import Tracing
 from tests.support.clock import ManualClock
@@ -150,6 +150,30 @@ async def bench() -> AsyncIterator[Bench]:
     await bench.recorder.open()
     yield bench
     await bench.store.close()
+
+
+async def test_report_after_a_pause_is_settled_at_once(bench: Bench) -> None:
+    dispatch = await bench.started()
+    bench.clock.advance(PACE_SEC)
+    await bench.log(report(dispatch))
+    since = bench.clock.monotonic()
+    await bench.round()
+    assert await bench.state(dispatch) is State.SUCCEEDED
+    assert bench.clock.monotonic() == since
+
+
+async def test_small_batch_soon_after_another_waits_for_more_entries(bench: Bench) -> None:
+    dispatch = await bench.started()
+    await bench.log(Beat(WORKER, NOW_MS))
+    since = bench.clock.monotonic()
+    going = asyncio.ensure_future(bench.recorder.run_once(bench.clock.now_ms()))
+    while not bench.clock.sleepers:
+        await asyncio.sleep(0)
+    await bench.log(report(dispatch))
+    bench.clock.advance(PACE_SEC)
+    assert await going == 2
+    assert bench.clock.monotonic() == since + PACE_SEC
+    assert await bench.state(dispatch) is State.SUCCEEDED
 
 
 async def test_a_tick_in_a_batch_that_is_retried_counts_once(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.errors import BusUnavailable, LeasesUnavailable
 from noonday.model.ids import InstanceId
-from noonday.model.message import LogBatch, LogEntry, Oversized
+from noonday.model.message import LogBatch, LogEntry, Oversized, Tick
 from noonday.model.recording import Checkpoint
 from noonday.recorder.recorder import Recorder
 from noonday.recorder.recorder_group import RecorderGroup
@@ -173,6 +173,7 @@ async def test_recorder_whose_checkpoint_was_moved_releases_its_partition_and_op
     assert was is not None
     moved = Checkpoint(0, was.generation, was.offset + 1, was.tick_ms)
     await bench.store.executions.settle([], [], was=was, now=moved, now_ms=bench.clock.now_ms())
+    await bench.bus.report(0, [Tick(InstanceId("i-2"), 1, bench.clock.now_ms())])
     for _ in range(3):
         await bench.let_recorders_work()
     refused = {loop.name: loop.service for loop in group.loops}
