@@ -37,7 +37,6 @@ from noonday.transitions.settling import Settlement, match_reports, split_succes
 from noonday.transitions.write_set import as_json
 
 SQL = load("noonday.drivers.postgres", "executions")
-ATTEMPT_COLUMNS = ("execution_id", "dispatch", "started_ms", "ended_ms", "attempt", "outcome", "details")
 DAYS_AHEAD = 3
 PARTITIONS_EVERY_MS = 3_600_000
 
@@ -95,10 +94,8 @@ class PostgresExecutions(Executions):
         )
 
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
-        rows = [
-            tuple(getattr(report, name) for name in ATTEMPT_COLUMNS) for report in reports if report.details is not None
-        ]
-        await self._database.fetch(SQL.keep_attempts, *columns_of(rows, ATTEMPT_COLUMNS))
+        rows = [SQL.values(SQL.keep_attempts, report) for report in reports if report.details is not None]
+        await self._database.fetch(SQL.keep_attempts, *columns_of(rows, SQL.fields(SQL.keep_attempts)))
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
         rows = structs_of(AttemptRecord, await self._database.fetch(SQL.attempt_records, execution))

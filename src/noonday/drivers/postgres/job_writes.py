@@ -50,7 +50,10 @@ class PostgresJobWrites(JobWrites):
                 await session.raw.copy_records_to_table("jobs", records=rows, columns=JOB_COLUMNS)
                 await session.raw.copy_records_to_table("timeline", records=fires, columns=FIRE_COLUMNS)
             elif rows:
-                await session.execute(SQL.add_jobs, *columns_of(rows, JOB_COLUMNS), *columns_of(fires, FIRE_COLUMNS))
+                columns = dict(zip(JOB_COLUMNS, columns_of(rows, JOB_COLUMNS), strict=True))
+                for name, column in zip(FIRE_COLUMNS, columns_of(fires, FIRE_COLUMNS), strict=True):
+                    columns[f"fire_{name}"] = column
+                await session.execute(SQL.add_jobs, *(columns[name] for name in SQL.fields(SQL.add_jobs)))
         except asyncpg.UniqueViolationError as error:
             if error.constraint_name != "jobs_unique_key":
                 raise

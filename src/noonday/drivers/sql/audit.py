@@ -1,7 +1,5 @@
 """Add audit entries and receipts in the transaction of the command that they belong to."""
 
-import msgspec
-
 from noonday.drivers.sql.sessions import SqlSession, SqlSessions
 from noonday.model.audit import AuditEntry
 from noonday.model.errors import Conflict
@@ -17,7 +15,8 @@ class AuditLog:
         """Add the entry and the receipt that are given. Raises Conflict if the key of the receipt is taken."""
         if entry:
             await session.execute(self._sql.add_audit, *audit_columns(entry))
-        if receipt and await session.row(self._sql.add_receipt, *msgspec.structs.astuple(receipt)) is None:
+        statement = self._sql.add_receipt
+        if receipt and await session.row(statement, *self._sql.values(statement, receipt)) is None:
             raise Conflict("another request with this Idempotency-Key was answered in the meantime")
 
 

@@ -42,7 +42,7 @@ class SqlEndpoints(Endpoints):
 
         async def work(session: SqlSession) -> bool:
             await session.execute(self._sql.drop_ended, secret.tenant, secret.created_ms - SHOWN_MS)
-            if await session.row(self._sql.add_secret, *msgspec.structs.astuple(secret)) is None:
+            if await session.row(self._sql.add_secret, *self._sql.values(self._sql.add_secret, secret)) is None:
                 return False
             await session.execute(self._sql.end_former, *former)
             await self._audit.add(session, audit, receipt)

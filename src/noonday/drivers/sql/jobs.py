@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import astuple
 
 from noonday.drivers.sql.audit import AuditLog
 from noonday.drivers.sql.sessions import SqlSession, SqlSessions, Work
@@ -196,7 +195,7 @@ class SqlJobs(Jobs):
             await session.execute(self._sql.keep_revision, job.tenant, job.id)
         # Unless the edit changes the spec, fields that only a newer version knows are kept.
         columns = job_columns(job, with_spec=job.spec != edit.before.job.spec)
-        await session.execute(self._sql.set_job, *astuple(self._writes.stored(columns)))
+        await session.execute(self._sql.set_job, *self._sql.values(self._sql.set_job, self._writes.stored(columns)))
         if edit.added_watch:
             await session.execute(self._sql.watch_open, edit.added_watch, job.id)
 

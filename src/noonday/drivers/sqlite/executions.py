@@ -95,11 +95,7 @@ class SqliteExecutions(Executions):
         return await self._database.write(work)
 
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
-        rows = [
-            (r.execution_id, r.dispatch, r.started_ms, r.ended_ms, r.attempt, r.outcome, r.details)
-            for r in reports
-            if r.details is not None
-        ]
+        rows = [SQL.values(SQL.keep_attempts, report) for report in reports if report.details is not None]
         await self._database.write(lambda conn: insert_many(conn, SQL.keep_attempts, rows))
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:

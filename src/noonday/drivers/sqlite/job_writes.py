@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import astuple
 
 from noonday.drivers.sql.jobs import JobWrites
 from noonday.drivers.sql.named_sql import load
@@ -27,9 +26,9 @@ class SqliteJobWrites(JobWrites):
         """Do nothing: there is one writer."""
 
     async def insert(self, session: SqlSession, jobs: Sequence[NewJob]) -> None:
-        rows = [astuple(self.stored(job_columns(new.job))) for new in jobs]
+        rows = [SQL.values(SQL.add_jobs, self.stored(job_columns(new.job))) for new in jobs]
         insert_many(session.raw, SQL.add_jobs, rows)
-        fires = [astuple(fire_row(new.job, new.fire)) for new in jobs if new.fire]
+        fires = [SQL.values(SQL.add_fires, fire_row(new.job, new.fire)) for new in jobs if new.fire]
         insert_many(session.raw, SQL.add_fires, fires)
 
     async def write(self, session: SqlSession, writes: WriteSet) -> int:

@@ -1,5 +1,6 @@
 """Read the inputs of decisions and write their write sets in SQLite."""
 
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ _SIZES = (500, 50, 5, 1)
 
 
 def insert_many(conn: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Run an INSERT ... VALUES (?, ...) for many rows in few statements. Returns how many rows were inserted.
+    """Run an INSERT ... VALUES (...) for many rows in few statements. Returns how many rows were inserted.
 
     The number of rows of a statement is one of `_SIZES`, so that each statement is prepared once. For wide rows this is cheaper
     than JSON, where each column is looked up anew.
@@ -50,7 +51,8 @@ def insert_many(conn: sqlite3.Connection, query: str, rows: Sequence[tuple[Any, 
 @cache
 def _with_rows(query: str, count: int) -> str:
     head, values = query.split("VALUES ")
-    return f"{head}VALUES {', '.join([values] * count)}"
+    row = re.sub(r"\?\d+", "?", values)
+    return f"{head}VALUES {', '.join([row] * count)}"
 
 
 def answer_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> str:

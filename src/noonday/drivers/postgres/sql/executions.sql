@@ -87,7 +87,8 @@ UPDATE workers SET state = 'LOST' WHERE partition = $1 AND state = 'ALIVE';
 -- name: keep_attempts
 -- Insert attempt records.
 INSERT INTO attempt_records (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, details)
-SELECT * FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::integer[], $6::smallint[], $7::bytea[])
+SELECT * FROM unnest(:execution_id::uuid[], :dispatch::integer[], :started_ms::bigint[], :ended_ms::bigint[], :attempt::integer[],
+                     :outcome::smallint[], :details::bytea[])
 ON CONFLICT DO NOTHING;
 
 -- name: attempt_records

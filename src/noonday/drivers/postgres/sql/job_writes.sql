@@ -3,14 +3,18 @@
 WITH fires AS (
     INSERT INTO timeline (due_ms, key, kind, number, nominal_ms, partition, tenant, pool, lane, early, recurring, runs_left,
                           ordering_key)
-    SELECT * FROM unnest($23::bigint[], $24::uuid[], $25::smallint[], $26::integer[], $27::bigint[], $28::smallint[], $29::text[],
-                         $30::text[], $31::smallint[], $32::smallint[], $33::smallint[], $34::integer[], $35::text[])
+    SELECT * FROM unnest(:fire_due_ms::bigint[], :fire_key::uuid[], :fire_kind::smallint[], :fire_number::integer[],
+                         :fire_nominal_ms::bigint[], :fire_partition::smallint[], :fire_tenant::text[], :fire_pool::text[],
+                         :fire_lane::smallint[], :fire_early::smallint[], :fire_recurring::smallint[],
+                         :fire_runs_left::integer[], :fire_ordering_key::text[])
 )
 INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
                   deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload)
-SELECT * FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::smallint[], $5::text[], $6::text[], $7::text[], $8::text[],
-                     $9::smallint[], $10::text[], $11::float8[], $12::float8[], $13::float8[], $14::smallint[], $15::bigint[],
-                     $16::bigint[], $17::bigint[], $18::text[], $19::text[], $20::text[], $21::text[], $22::bytea[]);
+SELECT * FROM unnest(:tenant::text[], :id::uuid[], :revision::integer[], :state::smallint[], :name::text[], :type::text[],
+                     :pool::text[], :handler::text[], :lane::smallint[], :unique_key::text[], :timeout_sec::float8[],
+                     :heartbeat_sec::float8[], :deadline_sec::float8[], :watch::smallint[], :anchor_ms::bigint[],
+                     :created_ms::bigint[], :updated_ms::bigint[], :trace::text[], :endpoint::text[], :halted::text[],
+                     :spec::text[], :payload::bytea[]);
 
 -- name: lock_jobs
 -- Lock several jobs in id order, before one of them is edited.

@@ -5,7 +5,8 @@ WHERE tenant = ?1 AND endpoint = ?2 AND coalesce(expires_ms, ?4 + 1) > ?4 AND id
 
 -- name: add_secret
 -- Insert the secret that signs calls from now on. Returns no row if the tenant has, or had, a secret of this id.
-INSERT INTO secrets (tenant, id, endpoint, kind, sealed, created_ms, expires_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO secrets (tenant, id, endpoint, kind, sealed, created_ms, expires_ms)
+VALUES (:tenant, :id, :endpoint, :kind, :sealed, :created_ms, :expires_ms)
 ON CONFLICT DO NOTHING RETURNING 1;
 
 -- name: end_secret

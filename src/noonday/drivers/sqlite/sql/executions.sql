@@ -113,7 +113,7 @@ UPDATE workers SET state = 'LOST' WHERE partition = ?1 AND state = 'ALIVE';
 -- name: keep_attempts
 -- Insert attempt records, one row of values per attempt.
 INSERT OR IGNORE INTO attempt_records (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, details)
-VALUES (?, ?, ?, ?, ?, ?, ?);
+VALUES (:execution_id, :dispatch, :started_ms, :ended_ms, :attempt, :outcome, :details);
 
 -- name: attempt_records
 -- Return the attempt records of an execution.

@@ -1,10 +1,11 @@
 -- name: set_job
 -- Update the row of a job. A NULL spec keeps the stored one.
 UPDATE jobs
-SET revision = ?3, state = ?4, name = ?5, type = ?6, pool = ?7, handler = ?8, lane = ?9, unique_key = ?10, timeout_sec = ?11,
-    heartbeat_sec = ?12, deadline_sec = ?13, watch = ?14, anchor_ms = ?15, created_ms = ?16, updated_ms = ?17, trace = ?18,
-    endpoint = ?19, halted = ?20, spec = coalesce(?21, spec), payload = ?22
-WHERE tenant = ?1 AND id = ?2;
+SET revision = :revision, state = :state, name = :name, type = :type, pool = :pool, handler = :handler, lane = :lane,
+    unique_key = :unique_key, timeout_sec = :timeout_sec, heartbeat_sec = :heartbeat_sec, deadline_sec = :deadline_sec,
+    watch = :watch, anchor_ms = :anchor_ms, created_ms = :created_ms, updated_ms = :updated_ms, trace = :trace,
+    endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload
+WHERE tenant = :tenant AND id = :id;
 
 -- name: watch_open
 -- Add the watch flags of an edited job to its open executions, which keep the flags they were fired with.
