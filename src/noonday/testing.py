@@ -8,6 +8,9 @@
 
 The real stages run in the event loop of the test, on a database in memory. They run only when the test calls them:
 `run_due()` runs what is due now, and `advance()` moves the clock and runs the due jobs at each due time on the way.
+`app.result(job)` runs what is due, too. While the engine is open, `app.embedded(...)` yields it, and opens no file.
+
+`context()` makes a context, for a test that calls a handler as the function it is. `fixture(app)` makes a pytest fixture.
 """
 
 import asyncio
@@ -22,20 +25,25 @@ from noonday.extras import Extra, require
 
 require(Extra.SERVER, "noonday.testing")
 
-from noonday.model.ids import PARTITIONS
+from noonday.model.ids import PARTITIONS, execution_id, new_job_id
 from noonday.model.job import ms_of
+from noonday.model.message import Dispatch, Token
 from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
+from noonday.sdk.payload import to_builtins
 from noonday.wiring.application import Noonday
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine_thread import EngineLoop
-from noonday.wiring.running import OWNER, Running
+from noonday.wiring.running import FINAL_STATES, OWNER, Running, latest_execution, result_of
 from noonday.wiring.settings import Settings
+from noonday.worker.context import Context
 
 T = TypeVar("T")
 START = datetime(2030, 1, 1, tzinfo=UTC)
 _MOST_ROUNDS = 100_000
 PAGE = 10_000
+MOST_SHOWN = 20
+"""Maximum number of jobs that the message of a failed assertion shows."""
 
 
 class ManualClock(Clock):
@@ -73,7 +81,8 @@ class Testing:
 
     __test__ = False
 
-    def __init__(self, embedded: Embedded, clock: ManualClock) -> None:
+    def __init__(self, app: Noonday, embedded: Embedded, clock: ManualClock) -> None:
+        self._app = app
         self._engine = embedded.engine
         self._store = embedded.store
         self.clock = clock
@@ -117,8 +126,9 @@ class Testing:
             jobs, cursor = [*jobs, *page.jobs], page.next
         return jobs[::-1]
 
-    def executions(self, handler: str | None = None) -> list[ExecutionView]:
+    def executions(self, handler: str | Callable[..., Any] | None = None) -> list[ExecutionView]:
         """Return all executions, or those of one handler, by job and then newest first."""
+        name = None if handler is None else self._name_of(handler)
         found = []
         for job in self.jobs():
             cursor: str | None = ""
@@ -127,27 +137,46 @@ class Testing:
                     OWNER, job.job_id, cursor=cursor or None, limit=PAGE
                 )
                 page = self._read(listing)
-                found += [e for e in page.executions if handler in (None, e.handler)]
+                found += [e for e in page.executions if name in (None, e.handler)]
                 cursor = page.next
         return found
 
-    def enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> list[JobView]:
-        """Return the jobs of a handler, only those with an equal payload if one is given."""
-        jobs = [job for job in self.jobs() if job.target.handler == handler]
-        return [job for job in jobs if payload is msgspec.UNSET or job.payload == msgspec.to_builtins(payload)]
+    def enqueued(self, handler: str | Callable[..., Any], payload: Any = msgspec.UNSET) -> list[JobView]:
+        """Return the jobs of a handler, given by name or function, and with this payload, if one is given.
 
-    def assert_enqueued(self, handler: str, payload: Any = msgspec.UNSET, *, count: int | None = None) -> list[JobView]:
+        The payload is JSON or a value of the handler's payload type, such as a dataclass or a pydantic model.
+        """
+        name = self._name_of(handler)
+        jobs = [job for job in self.jobs() if job.target.handler == name]
+        if payload is msgspec.UNSET:
+            return jobs
+        plain = to_builtins(payload)
+        return [job for job in jobs if job.payload == plain]
+
+    def assert_enqueued(
+        self, handler: str | Callable[..., Any], payload: Any = msgspec.UNSET, *, count: int | None = None
+    ) -> list[JobView]:
+        """Return the jobs that `enqueued` finds. Raises AssertionError if there is none, or not as many as `count`."""
         found = self.enqueued(handler, payload)
         if (count is None and not found) or (count is not None and len(found) != count):
             expected = "at least one" if count is None else str(count)
-            existing = [f"{job.target.handler} {msgspec.json.encode(job.payload).decode()}" for job in self.jobs()]
             raise AssertionError(
-                f"expected {expected} job for {handler!r}, found {len(found)}; existing jobs: {existing}"
+                f"expected {expected} job for {self._name_of(handler)!r}, found {len(found)}; "
+                f"existing jobs: {self._shown_jobs()}"
             )
         return found
 
-    def refute_enqueued(self, handler: str, payload: Any = msgspec.UNSET) -> None:
+    def refute_enqueued(self, handler: str | Callable[..., Any], payload: Any = msgspec.UNSET) -> None:
+        """Raise AssertionError if `enqueued` finds a job."""
         self.assert_enqueued(handler, payload, count=0)
+
+    def _name_of(self, handler: str | Callable[..., Any]) -> str:
+        return handler if isinstance(handler, str) else self._app.handler_of(handler).name
+
+    def _shown_jobs(self) -> list[str]:
+        jobs = self.jobs()
+        shown = [f"{job.target.handler} {msgspec.json.encode(job.payload).decode()}" for job in jobs[:MOST_SHOWN]]
+        return [*shown, f"and {len(jobs) - MOST_SHOWN} more"] if len(jobs) > MOST_SHOWN else shown
 
     async def _round(self) -> tuple[int, bool, int]:
         """Run every stage once. Returns how many entries were tried, whether there was progress, and how many runs ended."""
@@ -177,6 +206,24 @@ class Testing:
                 return ended.value  # type: ignore[no-any-return]
 
 
+class _RunsOnDemand(Running):
+    """The engine of a test, as the application uses it."""
+
+    kit: Testing
+
+    async def result(self, of: JobView | ExecutionView | str) -> Any:
+        """Run what is due, and return the result. Raises AssertionError if the execution has not ended by then."""
+        await self.kit.run_due()
+        view = await latest_execution(self._access, of)
+        if view is None or view.state not in FINAL_STATES:
+            raise AssertionError(
+                f"{of if isinstance(of, str) else getattr(of, 'execution_id', None) or of.job_id} has not ended at "
+                f"{self.kit.now}: {'it has no execution yet' if view is None else f'it is {view.state}'}; "
+                "call advance(...) to move the clock to its time"
+            )
+        return result_of(view)
+
+
 @asynccontextmanager
 async def engine(app: Noonday, *, start: datetime = START, declared: bool = True) -> AsyncIterator[Testing]:
     """Open an engine for `app` that runs only on demand. `declared=False` omits the jobs that are declared in code."""
@@ -184,13 +231,73 @@ async def engine(app: Noonday, *, start: datetime = START, declared: bool = True
     settings = Settings(data=":memory:")
     settings = msgspec.structs.replace(settings, scheduler=msgspec.structs.replace(settings.scheduler, lead_ms=0))
     embedded = await Embedded.open(settings, app.handlers, clock=clock, run=False)
-    kit = Testing(embedded, clock)
-    running = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
-    app.engine = running
+    kit = Testing(app, embedded, clock)
+    running = _RunsOnDemand(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
+    running.kit = kit
     try:
-        if declared:
-            await running.declare(app.declared)
-        yield kit
+        with app.engine_of_test(running):
+            if declared:
+                await running.declare(app.declared)
+            yield kit
     finally:
-        app.engine = None
         await embedded.abandon()
+
+
+def fixture(app: Noonday, *, start: datetime = START, declared: bool = True) -> Any:
+    """Return a pytest fixture that opens an engine for each test: `engine = noonday.testing.fixture(app)`."""
+    import pytest
+
+    async def opened() -> AsyncIterator[Testing]:
+        """The engine of a test."""
+        async with engine(app, start=start, declared=declared) as kit:
+            yield kit
+
+    try:
+        import pytest_asyncio
+    except ImportError:
+        return pytest.fixture(opened)  # anyio runs it
+    return pytest_asyncio.fixture(opened)
+
+
+def context(
+    handler: str = "handler",
+    *,
+    pool: str = "default",
+    attempt: int = 1,
+    scheduled_at: datetime = START,
+    progress: Any = None,
+    job_name: str | None = None,
+    tenant: str = "default",
+) -> Context:
+    """Return a context, to call a handler with: `await send_mail(noonday.testing.context(attempt=2), Mail("ada"))`.
+
+    `progress` is what an earlier attempt has reported. Afterwards, `ctx.progress` is what the handler reported last. Use `cancel`
+    to ask the run to end.
+    """
+    job_id, due_ms = new_job_id(), ms_of(scheduled_at)
+    dispatch = Dispatch(
+        execution_id=execution_id(job_id, due_ms),
+        number=attempt,
+        job_id=job_id,
+        tenant=tenant,
+        pool=pool,
+        handler=handler,
+        due_ms=due_ms,
+        nominal_ms=due_ms,
+        attempt=attempt,
+        fired_ms=due_ms,
+        revision=1,
+        timeout_sec=None,
+        heartbeat_timeout_sec=None,
+        start_deadline_sec=None,
+        payload=None,
+        progress=None,
+        trace=None,
+        name=job_name,
+    )
+    return Context(dispatch, Token(attempt, due_ms), progress, _started_ms=due_ms)
+
+
+def cancel(ctx: Context, reason: str = "CANCELLED") -> None:
+    """Ask the run of a context to end, as the engine does: `ctx.cancelled` is True from now on."""
+    ctx._cancel_reason = reason

@@ -8,6 +8,7 @@ import inspect
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -63,14 +64,25 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
 
 
 def _run(pieces: list[Block]) -> dict[str, Any]:
-    """Run a block as a module; functions that look like tests are run as tests."""
+    """Run a block as a module; functions that look like tests are run as tests, by pytest if they take fixtures."""
     names: dict[str, Any] = {"__name__": "howto"}
     for block in pieces:
         exec(compile(block.text, block.name, "exec"), names)
-    for name, value in list(names.items()):
-        if name.startswith("test_") and inspect.iscoroutinefunction(value):
-            asyncio.run(value())
+    tests = [value for name, value in names.items() if name.startswith("test_") and inspect.iscoroutinefunction(value)]
+    if any(inspect.signature(test).parameters for test in tests):
+        _run_with_pytest(pieces)
+        return names
+    for test in tests:
+        asyncio.run(test())
     return names
+
+
+def _run_with_pytest(pieces: list[Block]) -> None:
+    page = Path("test_page.py")
+    page.write_text("\n\n".join(block.text for block in pieces), "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", str(page)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout
 
 
 def test_blocks_that_are_not_run_have_a_reason() -> None:

@@ -146,6 +146,12 @@ class Registry:
         spec = JobSpec(target=target, name=name, payload=plain, **when)
         return with_fields(spec, fields, JobFields.__optional_keys__)
 
+    def handler_of(self, function: Callable[..., Any]) -> Handler:
+        """Return the handler that a function is registered as. Raises InvalidInput if there is none, or several."""
+        found = self._find(function, None)
+        assert found is not None
+        return found
+
     @staticmethod
     def client(url: str, token: str | None = None, *, timeout: float = 30) -> "Client":
         """Return a client of a Noonday server: `async with Noonday.client(url, token) as client`."""

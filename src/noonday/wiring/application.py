@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -30,6 +30,7 @@ class Noonday(Registry):
     def __init__(self) -> None:
         super().__init__()
         self.engine: Running | None = None
+        self._engine_of_test: Running | None = None
         self._settings: Settings | None = None
         """Settings of the cluster that this application is connected to; None otherwise."""
         self._in_transactions: Transactions | None = None
@@ -42,7 +43,11 @@ class Noonday(Registry):
 
         The engine has its own thread and event loop. Coroutine handlers run on the event loop of this block, so they may use
         objects that the application has opened there. `settings` are those of `noonday.toml`, such as `worker_drain_sec=5`.
+        In a test, the block uses the engine of the test, and opens no file.
         """
+        if self._engine_of_test is not None:
+            yield self._engine_of_test
+            return
         if self.engine is not None:
             raise Conflict("this application already has an engine: leave its `embedded` or `cluster` block first")
         chosen = load_settings({"data": str(data), **settings}, {}, None)
@@ -58,6 +63,17 @@ class Noonday(Registry):
                 yield self.engine
             finally:
                 self.engine = None
+
+    @contextmanager
+    def engine_of_test(self, engine: Running) -> Iterator[None]:
+        """Use an engine that the test kit has opened, also inside `embedded` blocks of the application."""
+        if self.engine is not None:
+            raise Conflict("this application already has an engine: leave its `embedded` or `cluster` block first")
+        self.engine = self._engine_of_test = engine
+        try:
+            yield
+        finally:
+            self.engine = self._engine_of_test = None
 
     @asynccontextmanager
     async def cluster(self, *, config: Path | None = None, **settings: Any) -> AsyncIterator[Running]:

@@ -25,7 +25,7 @@ EXECUTION_VERSION = "8"
 """UUID version of execution ids. Job ids have version 7."""
 PAGE = 5_000
 """Maximum number of jobs that one transaction creates."""
-_FINAL = {"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"}
+FINAL_STATES = frozenset({"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"})
 
 
 class _Intake(Protocol):
@@ -125,7 +125,7 @@ class Running:
         wait = 0.005
         while True:
             view = await self._thread.call(lambda: latest_execution(self._access, of))
-            if view is not None and view.state in _FINAL:
+            if view is not None and view.state in FINAL_STATES:
                 return result_of(view)
             self._refuse_if_stopped()
             await asyncio.sleep(wait)
