@@ -140,7 +140,7 @@ async def test_a_task_can_be_created_from_fields(client, wire):
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"type": "ONCE", "payload": CALL}, "TaskSpec: Invalid enum value 'ONCE'"),
+        ({"type": "ONCE", "payload": CALL}, "type must be one of ONE_TIME, RECURRING, not 'ONCE'"),
         ({"type": "ONE_TIME", "payload": CALL, "shceduled_at": NOON}, "did you mean scheduled_at?"),
         ({"type": "ONE_TIME", "payload": CALL, "a": 1, "b": 2}, "2 fields are unknown"),
     ],

@@ -190,9 +190,9 @@ def _convert_whole_float(data: Any, error: msgspec.ValidationError, expected: An
 
 
 def _walk(expected: Any, steps: Sequence[Step]) -> inspect.Type | None:
-    kind: inspect.Type | None = _bare(_type_info(expected))
+    kind: inspect.Type | None = bare(type_info(expected))
     for step in steps:
-        kind = _bare(next(_child_types(kind, step), None))
+        kind = bare(next(_child_types(kind, step), None))
     return kind
 
 
@@ -205,7 +205,7 @@ def _child_types(kind: inspect.Type | None, step: Step) -> Iterator[inspect.Type
         yield kind.value_type
 
 
-def _bare(kind: inspect.Type | None) -> inspect.Type | None:
+def bare(kind: inspect.Type | None) -> inspect.Type | None:
     """Return the type without constraints and without None."""
     while isinstance(kind, inspect.Metadata | inspect.UnionType):
         if isinstance(kind, inspect.Metadata):
@@ -215,4 +215,4 @@ def _bare(kind: inspect.Type | None) -> inspect.Type | None:
     return kind
 
 
-_type_info = lru_cache(maxsize=None)(inspect.type_info)
+type_info = lru_cache(maxsize=None)(inspect.type_info)

@@ -29,6 +29,21 @@ def pointer_to(*steps: str | int) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
+def sentence_on(name: str, detail: str) -> str:
+    """Return a detail that lacks its subject as a sentence with the name: `every must be at least 1 s`.
+
+    Any other detail is a sentence already, and is returned as it is.
+    """
+    if detail.startswith(("must ", "needs ")):
+        return f"{name} {detail}"
+    return f"{name}: {detail}" if detail.startswith("expected ") else detail
+
+
+def dotted(pointer: str) -> str:
+    """Return a JSON pointer as people write it: `retryPolicy.maxAttempts`."""
+    return pointer[1:].replace("/", ".").replace("~1", "/").replace("~0", "~")
+
+
 class NoondayError(Exception):
     """The root of all errors. No other exception of Noonday crosses a package boundary."""
 

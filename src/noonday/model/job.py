@@ -12,7 +12,7 @@ import msgspec
 
 from noonday.model import cron_parsing, schedule, zones
 from noonday.model.endpoint import ENDPOINT_PATTERN, LONGEST_ENDPOINT, flaw_of_endpoint
-from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.errors import Flaw, InvalidInput, dotted, sentence_on
 from noonday.model.ids import JobId, TenantId, stable_fraction
 from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.pool import flaws_of_built_in
@@ -203,7 +203,8 @@ def check(spec: JobSpec, now_ms: int, maker_of: str | None = None) -> None:
     if spec.retry_policy:
         flaws += flaws_of(spec.retry_policy, "/retryPolicy")
     if flaws:
-        raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)
+        alone = sentence_on(dotted(flaws[0].pointer), flaws[0].detail)
+        raise InvalidInput(alone if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)
 
 
 _FIELDS_OF_TYPE = {
@@ -333,6 +334,20 @@ JOB_BOUNDS: dict[str, tuple[float, float]] = {
 """The least and the greatest value of each number of a JobSpec, by field."""
 
 
+def bounds_text(field: str) -> str:
+    """Describe the bounds of a number: `must be at least 1 s and at most 100 years`."""
+    low, high = JOB_BOUNDS[field]
+    if not field.endswith("_sec"):
+        return f"must be at least {low:,} and at most {high:,}"
+    return f"must be at least {low:g} s and at most {_duration_text(high)}"
+
+
+def _duration_text(seconds: float) -> str:
+    size, unit = (YEAR_SEC, "year") if seconds >= YEAR_SEC else (86_400, "day")
+    count = f"{seconds / size:g}"
+    return f"{count} {unit}" if count == "1" else f"{count} {unit}s"
+
+
 _NO_NUMBERS = _Defaults({*JOB_BOUNDS, "catch_up", "concurrency"})
 
 
@@ -343,7 +358,7 @@ def _check_numbers(spec: JobSpec) -> list[Flaw]:
     for field, (low, high) in JOB_BOUNDS.items():
         value = getattr(spec, field)
         if value is not None and not low <= value <= high:
-            flaws.append(Flaw(f"/{wire_name(field)}", f"must be from {low:g} to {high:g}", value))
+            flaws.append(Flaw(f"/{wire_name(field)}", bounds_text(field), value))
     if not 10 <= spec.catch_up.window_sec <= 10 * YEAR_SEC:
         flaws.append(Flaw("/catchUp/windowSec", "must be from 10 s to ten years", spec.catch_up.window_sec))
     if spec.concurrency and not 1 <= spec.concurrency.limit <= 1_000_000:

@@ -51,20 +51,23 @@ class ExecutionMethods(ApiMethods):
         waits for the first. Raises ExecutionFailed if the execution did not succeed, and ResultTimeout after `timeout`.
         """
         seconds = None if timeout is None else seconds_of(timeout, "/timeout")
+        seen: list[ExecutionView] = []
         try:
             async with asyncio.timeout(seconds):
-                ended = await self._ended(of)
+                ended = await self._ended(of, seen)
         except TimeoutError as late:
-            raise ResultTimeout(f"{_id_of(of)} has not ended within {seconds:g} s") from late
+            raise result_timeout(of, seen[0] if seen else None, seconds or 0) from late
         if ended.state != "SUCCEEDED":
             raise _failure(ended)
         return decoder_of(type, "result")(msgspec.json.encode(ended.result))
 
-    async def _ended(self, of: str | ExecutionView | JobView) -> ExecutionView:
+    async def _ended(self, of: str | ExecutionView | JobView, seen: list[ExecutionView]) -> ExecutionView:
+        """Return the execution once it has ended. Keeps its latest view as the only item of `seen`."""
         waits = _poll_waits()
         execution_id = await self._first_execution(_id_of(of), waits) if _is_job(of) else _id_of(of)
         while True:
             execution = await self.get_execution(execution_id)
+            seen[:] = [execution]
             if execution.state in _ENDED:
                 return execution
             await self._http.sleep(next(waits))
@@ -79,6 +82,15 @@ class ExecutionMethods(ApiMethods):
                     f"job {job_id} is {job.state} without an execution", job_id=job_id, state=job.state
                 )
             await self._http.sleep(next(waits))
+
+
+def result_timeout(of: str | ExecutionView | JobView, seen: ExecutionView | None, seconds: float) -> ResultTimeout:
+    """Return the error of a wait for a result: what the execution was doing when it was last seen."""
+    kind = "job" if _is_job(of) else "execution"
+    now = (
+        f"is {seen.state} (attempt {seen.attempt})" if seen else f"{'has' if kind == 'job' else 'is'} no execution yet"
+    )
+    return ResultTimeout(f"{kind} {_id_of(of)} {now} after {seconds:g} s; it continues")
 
 
 def _poll_waits() -> Iterator[float]:

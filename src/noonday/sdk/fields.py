@@ -1,12 +1,12 @@
 """Structs that are passed either whole or by fields."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from noonday.model.errors import Flaw, InvalidInput, nearest
-from noonday.sdk.payload import to_builtins
+from noonday.model.errors import InvalidInput
+from noonday.sdk.conversion import convert_fields, unknown_field
 
 S = TypeVar("S", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -18,13 +18,11 @@ def filled(kind: type[S], given: S | None, fields: Mapping[str, Any]) -> S:
         if fields:
             raise InvalidInput(f"pass either a whole {kind.__name__} or its fields, not both")
         return given
-    flaws = list(_unknown_fields(kind, fields))
+    known = kind.__struct_fields__
+    flaws = [unknown_field(name, known) for name in fields if name not in known]
     if flaws:
         raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} fields are unknown", flaws)
-    try:
-        return msgspec.convert(to_builtins(dict(fields), ""), kind)
-    except msgspec.ValidationError as bad:
-        raise InvalidInput(f"{kind.__name__}: {bad}", [Flaw("", str(bad))]) from bad
+    return convert_fields(fields, kind)
 
 
 def either(given: T | None, fields: dict[str, Any], make: Callable[..., T]) -> T:
@@ -34,12 +32,3 @@ def either(given: T | None, fields: dict[str, Any], make: Callable[..., T]) -> T
     if fields:
         raise InvalidInput(f"pass either a whole {type(given).__name__} or its fields, not both")
     return given
-
-
-def _unknown_fields(kind: type[msgspec.Struct], fields: Mapping[str, Any]) -> Iterator[Flaw]:
-    known = kind.__struct_fields__
-    for name in fields:
-        if name not in known:
-            guess = nearest(name, known)
-            detail = f"unknown field {name}" + (f"; did you mean {guess}?" if guess else "")
-            yield Flaw(f"/{name}", detail, allowed=list(known), nearest=guess)

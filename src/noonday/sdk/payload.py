@@ -11,12 +11,14 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Never, NoReturn, Optional
 
 import msgspec
 
 from noonday.model.errors import Flaw, InvalidInput, pointer_to
 
+_VOWELS = "AEIOUaeiou"
 _UNTYPED = (inspect.Parameter.empty, Any, object)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NEVER_A_CONTEXT = (dict, list, tuple, set, str, int, float, bool, bytes)
@@ -31,14 +33,16 @@ class Shape:
     schema: dict[str, Any] | None
 
 
-def shape_of(function: Callable[..., Any]) -> Shape:
+def shape_of(function: Callable[..., Any], handler: str | None = None) -> Shape:
     """Return the shape of a handler from its signature: a context, then at most one payload.
+
+    `handler` is its name in messages, by default that of the function.
 
     If the payload has a default, a job may omit it: JSON null stands for the default. Raises InvalidInput, which names the
     function, if the signature differs or an annotation has no JSON form.
     """
     payload = _payload_parameter(function)
-    encode = encoder_of(_result_annotation(function))
+    encode = encoder_of(_result_annotation(function), handler or function.__name__)
     if payload is None:
         return Shape(None, encode, None)
     annotation = _resolved(function, f"parameter `{payload.name}`", payload.annotation)
@@ -76,9 +80,9 @@ def decoder_of(annotation: Any, what: str = "payload") -> Callable[[bytes], Any]
     return decode
 
 
-def encoder_of(annotation: Any) -> Callable[[Any], bytes] | None:
+def encoder_of(annotation: Any, handler: str) -> Callable[[Any], bytes] | None:
     """Return a function that encodes a handler's result as JSON, or None if the handler returns nothing."""
-    return None if annotation in (None, types.NoneType, Never, NoReturn) else to_json
+    return None if annotation in (None, types.NoneType, Never, NoReturn) else partial(to_json, handler=handler)
 
 
 def schema_of(annotation: Any) -> dict[str, Any] | None:
@@ -94,12 +98,17 @@ def schema_of(annotation: Any) -> dict[str, Any] | None:
         raise _unsupported_type(annotation, bad) from bad
 
 
-def to_json(value: Any) -> bytes:
+def to_json(value: Any, *, handler: str) -> bytes:
     """Encode a handler's result as JSON. Raises InvalidInput if a value has no JSON form."""
     try:
         return msgspec.json.encode(value, enc_hook=_model_json)
     except (TypeError, ValueError) as bad:
-        raise InvalidInput(f"the result cannot be written as JSON: {bad}") from bad
+        kind = _type_name(type(value))
+        reason = "" if str(bad) == _without_json(value) else f" ({bad})"
+        raise InvalidInput(
+            f"handler {handler} returned {'an' if kind[0] in _VOWELS else 'a'} {kind}{reason}: "
+            "return JSON types, a dataclass, or a model"
+        ) from bad
 
 
 def to_builtins(value: Any, pointer: str = "/payload") -> Any:
@@ -279,7 +288,11 @@ def _model_builtins(value: Any) -> Any:
 
 def _require_model(value: Any) -> None:
     if not _is_model(type(value)):
-        raise TypeError(f"type {_type_name(type(value))} has no JSON form")
+        raise TypeError(_without_json(value))
+
+
+def _without_json(value: Any) -> str:
+    return f"type {_type_name(type(value))} has no JSON form"
 
 
 def codec_of(function: Callable[..., Any]) -> tuple[Callable[[bytes], Any] | None, Callable[[Any], bytes] | None]:

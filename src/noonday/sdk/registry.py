@@ -1,7 +1,7 @@
 """Registry of an application's handlers and of the jobs that it declares in code."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -14,12 +14,22 @@ from noonday.model.handler import Handler, Mode
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.retry import RetryPolicy
 from noonday.sdk.payload import label, shape_of, to_builtins
-from noonday.sdk.spec import DeclaredFields, Duration, JobFields, seconds_of, timing, with_fields
+from noonday.sdk.spec import (
+    DeclaredFields,
+    Duration,
+    JobFields,
+    retry_policy_of,
+    seconds_of,
+    timing,
+    with_fields,
+)
 
 if TYPE_CHECKING:
     from noonday.sdk.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
+_ARGUMENTS_OF_JOB = ("at", "delay", "cron", "every", "timezone", "pool", "name", "payload")
+_ARGUMENTS_OF_DECLARATION = ("timezone", "name", "pool", "timeout", "retry", "process", "payload")
 
 
 class Registry:
@@ -43,7 +53,7 @@ class Registry:
         *,
         pool: str = "default",
         timeout: Duration | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
         process: bool = False,
     ) -> Callable[[F], F]: ...
 
@@ -53,7 +63,7 @@ class Registry:
         *,
         pool: str = "default",
         timeout: Duration | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
         process: bool = False,
     ) -> Any:
         """Register a function as a handler: `@app.handler` or `@app.handler("name", pool=..., ...)`.
@@ -80,7 +90,7 @@ class Registry:
         name: str | None = None,
         pool: str = "default",
         timeout: Duration | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
         process: bool = False,
         payload: Any = None,
         **fields: Unpack[DeclaredFields],
@@ -100,7 +110,7 @@ class Registry:
         name: str | None = None,
         pool: str = "default",
         timeout: Duration | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy | Mapping[str, Any] | None = None,
         process: bool = False,
         payload: Any = None,
         **fields: Unpack[DeclaredFields],
@@ -144,7 +154,7 @@ class Registry:
             target = Target(pool, handler)
         when = timing(at=at, delay=delay, cron=cron, every=every, timezone=timezone)
         spec = JobSpec(target=target, name=name, payload=plain, **when)
-        return with_fields(spec, fields, JobFields.__optional_keys__)
+        return with_fields(spec, fields, JobFields.__optional_keys__, _ARGUMENTS_OF_JOB)
 
     def handler_of(self, function: Callable[..., Any]) -> Handler:
         """Return the handler that a function is registered as. Raises InvalidInput if there is none, or several."""
@@ -222,11 +232,11 @@ def _handler_of(
     name: str | None,
     pool: str,
     timeout: Duration | None,
-    retry: RetryPolicy | None,
+    retry: RetryPolicy | Mapping[str, Any] | None,
     process: bool,
 ) -> Handler:
     mode = _mode_of(function, process)
-    shape = shape_of(function)
+    shape = shape_of(function, name)
     handler = Handler(
         name=name or function.__name__,
         pool=pool,
@@ -236,7 +246,7 @@ def _handler_of(
         encode=shape.encode,
         schema=shape.schema,
         timeout_sec=None if timeout is None else seconds_of(timeout, "/timeout"),
-        retry_policy=retry,
+        retry_policy=None if retry is None else retry_policy_of(retry),
         doc=inspect.getdoc(function),
     )
     _check_handler(handler)
@@ -277,7 +287,7 @@ def _declaration(handler: Handler, when: dict[str, Any], payload: Any, fields: D
         payload=plain,
         **when,
     )
-    spec = with_fields(spec, fields, DeclaredFields.__optional_keys__)
+    spec = with_fields(spec, fields, DeclaredFields.__optional_keys__, _ARGUMENTS_OF_DECLARATION)
     _check(spec, label(handler.call))
     _check_payload(handler, plain)
     return spec

@@ -6,10 +6,20 @@ from typing import Any, TypedDict, get_type_hints
 
 import msgspec
 
-from noonday.model.errors import Flaw, InvalidInput, nearest
-from noonday.model.job import CatchUp, Concurrency, Dst, JobSpec, JobType, Overlap, Priority
+from noonday.model.errors import Flaw, InvalidInput
+from noonday.model.job import (
+    JOB_BOUNDS,
+    CatchUp,
+    Concurrency,
+    Dst,
+    JobSpec,
+    JobType,
+    Overlap,
+    Priority,
+    bounds_text,
+)
 from noonday.model.retry import RetryPolicy
-from noonday.sdk.payload import to_builtins
+from noonday.sdk.conversion import convert, require_zone, unknown_field
 
 Duration = float | timedelta
 """A duration: seconds or a timedelta."""
@@ -23,7 +33,7 @@ class DeclaredFields(TypedDict, total=False):
     start_at: datetime
     end_at: datetime
     max_runs: int
-    overlap: Overlap
+    overlap: Overlap | str
     catch_up: CatchUp
     start_deadline_sec: Duration
     spread_sec: Duration
@@ -37,7 +47,7 @@ class JobFields(DeclaredFields, total=False):
     """Optional fields of an enqueued job: those of a declared job, plus unique key, retry policy and timeout."""
 
     unique_key: str
-    retry_policy: RetryPolicy
+    retry_policy: RetryPolicy | Mapping[str, Any]
     timeout_sec: Duration
 
 
@@ -55,9 +65,14 @@ def spec_of(**fields: Any) -> JobSpec:
     return JobSpec(**_converted(fields, _TYPES))
 
 
-def with_fields(spec: JobSpec, fields: Mapping[str, Any], allowed: Iterable[str]) -> JobSpec:
-    """Return the spec with these fields set. Raises InvalidInput with every flaw, such as a field not in `allowed`."""
-    return msgspec.structs.replace(spec, **_converted(fields, allowed)) if fields else spec
+def with_fields(
+    spec: JobSpec, fields: Mapping[str, Any], allowed: Iterable[str], arguments: Iterable[str] = ()
+) -> JobSpec:
+    """Return the spec with these fields set. Raises InvalidInput with every flaw, such as a field not in `allowed`.
+
+    `arguments` are other names that the caller takes; a misspelt one is suggested.
+    """
+    return msgspec.structs.replace(spec, **_converted(fields, allowed, arguments)) if fields else spec
 
 
 def timing(
@@ -73,13 +88,17 @@ def timing(
     if timezone is not None and cron is None:
         raise InvalidInput.of("/timezone", "timezone is allowed with cron only", timezone)
     if delay is not None:
-        return {"type": JobType.DELAYED, "delay_sec": seconds_of(delay, "/delay")}
+        return {"type": JobType.DELAYED, "delay_sec": _within("delay", seconds_of(delay, "/delay"), "delay_sec")}
     if cron is not None:
         if not isinstance(cron, str):
             raise InvalidInput.of("/cron", "cron must be an expression such as '0 3 * * *'", repr(cron))
         return {"type": JobType.CRON, "schedule": cron, "timezone": timezone}
     if every is not None:
-        return {"type": JobType.INTERVAL, "every_sec": seconds_of(every, "/every")}
+        return {"type": JobType.INTERVAL, "every_sec": _within("every", seconds_of(every, "/every"), "every_sec")}
+    if isinstance(at, datetime):
+        require_zone("at", at)
+    elif at is not None:
+        raise InvalidInput.of("/at", f"at must be a datetime with a time zone, not {at!r}", repr(at))
     return {"type": JobType.ONE_TIME, "run_at": at}
 
 
@@ -87,33 +106,43 @@ def seconds_of(value: Duration, pointer: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInput.of(pointer, f"{pointer[1:]} must be seconds or a timedelta", repr(value))
+        raise InvalidInput.of(pointer, f"{pointer[1:]} must be seconds or a timedelta, not {value!r}", repr(value))
     return float(value)
 
 
-def _converted(fields: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
+def retry_policy_of(value: RetryPolicy | Mapping[str, Any]) -> RetryPolicy:
+    """Return a retry policy from its fields: `{"max_attempts": 3}`."""
+    if isinstance(value, RetryPolicy):
+        return value
+    policy: RetryPolicy = convert("retry", value, RetryPolicy)
+    return policy
+
+
+def _within(name: str, value: float, field: str) -> float:
+    """Return the value of an argument. Raises InvalidInput if it is out of the bounds of its field of a job."""
+    low, high = JOB_BOUNDS[field]
+    if not low <= value <= high:
+        raise InvalidInput.of(f"/{name}", f"{name} {bounds_text(field)}, not {value:g}", value)
+    return value
+
+
+def _converted(fields: Mapping[str, Any], allowed: Iterable[str], arguments: Iterable[str] = ()) -> dict[str, Any]:
     names = set(allowed)
     values, flaws = {}, []
     for name, value in fields.items():
         if name not in names:
-            guess = nearest(name, names)
-            detail = f"unknown field {name}" + (f"; did you mean {guess}?" if guess else "")
-            flaws.append(Flaw(f"/{name}", detail, allowed=sorted(names), nearest=guess))
+            flaws.append(unknown_field(name, names.union(arguments)))
             continue
         try:
             values[name] = _convert(name, value)
         except InvalidInput as bad:
-            flaws += bad.flaws
+            # A message of one flaw names the value, too.
+            flaws += [msgspec.structs.replace(flaw, detail=bad.detail) for flaw in bad.flaws]
     if flaws:
-        raise InvalidInput(flaws[0].detail if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)
+        raise InvalidInput("; ".join(flaw.detail for flaw in flaws), flaws)
     return values
 
 
 def _convert(name: str, value: Any) -> Any:
-    if name.endswith("_sec") and isinstance(value, timedelta):
-        return value.total_seconds()
-    plain = to_builtins(value, f"/{name}")
-    try:
-        return msgspec.convert(plain, _TYPES[name])
-    except msgspec.ValidationError as bad:
-        raise InvalidInput.of(f"/{name}", f"{name}: {bad}", plain) from bad
+    converted = convert(name, value, _TYPES[name])
+    return _within(name, converted, name) if name in JOB_BOUNDS and converted is not None else converted

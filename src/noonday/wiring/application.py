@@ -12,6 +12,7 @@ from noonday.model.errors import Conflict
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
 from noonday.model.view import ExecutionView, JobView
+from noonday.sdk.executions import result_timeout
 from noonday.sdk.registry import Registry
 from noonday.sdk.spec import Duration, JobFields, seconds_of
 from noonday.wiring.embedded import Embedded
@@ -137,10 +138,17 @@ class Noonday(Registry):
         return await self._running().create_many(specs)
 
     async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
-        """Return the result of an execution, or of the latest execution of a job. Raises ExecutionFailed or TimeoutError."""
+        """Return the result of an execution, or of the latest execution of a job.
+
+        Raises ExecutionFailed, and ResultTimeout (a TimeoutError) that says what the execution is doing.
+        """
+        running = self._running()
         limit = None if timeout is None else seconds_of(timeout, "/timeout")
-        async with asyncio.timeout(limit):
-            return await self._running().result(of)
+        try:
+            async with asyncio.timeout(limit):
+                return await running.result(of)
+        except TimeoutError as late:
+            raise result_timeout(of, await running.find_execution(of), limit or 0) from late
 
     def _running(self) -> Running:
         if self.engine is None:

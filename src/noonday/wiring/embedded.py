@@ -1,7 +1,7 @@
 """Embedded mode: one process on one SQLite file."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from noonday.alerts.channels import CONCURRENCY
@@ -13,6 +13,7 @@ from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
 from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.model.budget import EntryBudget
+from noonday.model.errors import InvalidInput, nearest
 from noonday.model.handler import Handler
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
@@ -53,6 +54,7 @@ class Embedded:
 
         With `run=False` no loop runs: a test runs each round itself. Raises AlreadyRunning if another process has the file.
         """
+        check_concurrency(concurrency or {}, {pool for pool, _ in handlers})
         clock = clock or SystemClock()
         leases = LocalLeases(None if settings.data == MEMORY else Path(f"{settings.data}.lock"), clock)
         store = None
@@ -112,6 +114,19 @@ def drivers_on(store: SqliteStore, leases: Leases, keyring: Keyring, clock: Cloc
         keyring=keyring,
         offload=ThreadOffload(),
     )
+
+
+def check_concurrency(concurrency: Mapping[str, int], pools: Collection[str]) -> None:
+    """Raise InvalidInput if a number of concurrent runs is for a pool without handlers, or below 1."""
+    for pool, count in concurrency.items():
+        if pool not in pools:
+            guess = nearest(pool, pools)
+            hint = f"did you mean {guess}?" if guess else f"the pools of the handlers are {', '.join(sorted(pools))}"
+            raise InvalidInput.of(
+                "/concurrency", f"concurrency: no pool {pool}; {hint}", pool, allowed=sorted(pools), nearest=guess
+            )
+        if count < 1:
+            raise InvalidInput.of(f"/concurrency/{pool}", f"concurrency of pool {pool} must be at least 1, not {count}")
 
 
 def built_in_pools(settings: Settings) -> dict[str, int]:

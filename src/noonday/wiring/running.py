@@ -131,6 +131,10 @@ class Running:
             await asyncio.sleep(wait)
             wait = min(0.5, wait * 1.5)
 
+    async def find_execution(self, of: JobView | ExecutionView | str) -> ExecutionView | None:
+        """Return the execution of a view or an id, of a job the latest one; None if it has none yet."""
+        return await self._thread.call(lambda: latest_execution(self._access, of))
+
     async def make_pools(self, specs: Sequence[JobSpec]) -> None:
         await self._thread.call(lambda: make_pools(self._access, specs))
 
