@@ -45,7 +45,7 @@ def test_repeated_query_parameter_is_rejected():
 def test_invalid_enum_value_lists_the_allowed_ones():
     (flaw,) = flaws_in(JOBS, b"state=ACTVE")
     assert (flaw.value, flaw.nearest) == ("ACTVE", "ACTIVE")
-    assert flaw.allowed == ["ACTIVE", "CANCELLED", "COMPLETED", "PAUSED"]
+    assert flaw.allowed == ["ACTIVE", "CANCELLED", "COMPLETED", "DEAD", "PAUSED"]
 
 
 @pytest.mark.parametrize("text", ["0", "501", "1.0", "-1", "", "1e2", "%D9%A1", "9" * 5000, "null"])

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from noonday.intake.edits import archive_dead, retry_dead
 from noonday.model.change import Change, NewExecution
 from noonday.model.execution import Cause, Outcome, State
 from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
@@ -110,6 +111,62 @@ async def test_jobs_are_filtered_by_the_state_people_see(crank: Crank, query_sto
     assert await ids_of(query_store, JobFilter(state="ACTIVE")) == [active.id, running.id]
     assert await ids_of(query_store, JobFilter(state="PAUSED")) == [paused.id]
     assert await ids_of(query_store, JobFilter(state="CANCELLED")) == [cancelled.id]
+
+
+async def test_a_one_shot_whose_execution_died_is_dead_and_not_completed(crank: Crank, query_store: QueryStore) -> None:
+    done, dead, recurring = job(), job(spec(retry_policy=NO_RETRY)), job(every(retry_policy=NO_RETRY))
+    await end(crank, recurring, Outcome.FAILED)
+    await end(crank, done)
+    await end(crank, dead, Outcome.FAILED)
+    assert await ids_of(query_store, JobFilter(state="DEAD")) == [dead.id]
+    assert await ids_of(query_store, JobFilter(state="COMPLETED")) == [done.id]
+    assert await ids_of(query_store, JobFilter(state="DEAD"), OTHER) == []
+    rows = await query_store.list_jobs(TENANT, EVERYTHING, None, 10)
+    assert {row.job.id: row.died for row in rows} == {done.id: False, dead.id: True, recurring.id: True}
+    row = await query_store.find_job(TENANT, dead.id)
+    assert row is not None
+    assert row.died
+
+
+@pytest.mark.parametrize("then", [Outcome.SUCCEEDED, Outcome.FAILED])
+async def test_the_retry_of_a_dead_letter_decides_whether_its_job_is_dead(
+    crank: Crank, query_store: QueryStore, then: Outcome
+) -> None:
+    one = job(spec(retry_policy=NO_RETRY))
+    dispatch = await end(crank, one, Outcome.FAILED)
+    dead = await crank.look(dispatch)
+    crank.now_ms += MINUTE
+    await crank.change(one, lambda before: retry_dead(before, dead, crank.now_ms, None))
+    assert await ids_of(query_store, JobFilter(state="DEAD")) == []
+    assert await ids_of(query_store, JobFilter(state="ACTIVE")) == [one.id]
+    again = await crank.fire_one()
+    ended = report(again, then, started_ms=crank.now_ms, ended_ms=crank.now_ms + 1, failure=failure())
+    await crank.settle(ended)
+    expected, other = ("DEAD", "COMPLETED") if then is Outcome.FAILED else ("COMPLETED", "DEAD")
+    assert await ids_of(query_store, JobFilter(state=expected)) == [one.id]
+    assert await ids_of(query_store, JobFilter(state=other)) == []
+
+
+async def test_an_archived_dead_letter_leaves_its_job_dead(crank: Crank, query_store: QueryStore) -> None:
+    one = job(spec(retry_policy=NO_RETRY))
+    dispatch = await end(crank, one, Outcome.FAILED)
+    answer = await crank.change(one, archive_dead(dispatch.execution_id, None))
+    assert answer.after.died
+    assert await ids_of(query_store, JobFilter(state="DEAD")) == [one.id]
+
+
+async def test_dead_jobs_are_filtered_and_paged_newest_first(crank: Crank, query_store: QueryStore) -> None:
+    jobs = [job(spec(name=f"n-{number % 2}", retry_policy=NO_RETRY)) for number in range(4)]
+    for one in jobs:
+        await end(crank, one, Outcome.FAILED)
+    newest_first = sorted((one.id for one in jobs), reverse=True)
+    assert await ids_of(query_store, JobFilter(state="DEAD")) == newest_first
+    first = await query_store.list_jobs(TENANT, JobFilter(state="DEAD"), None, 3)
+    assert [row.job.id for row in first] == newest_first[:3]
+    rest = await query_store.list_jobs(TENANT, JobFilter(state="DEAD"), first[-1].job.id, 3)
+    assert [row.job.id for row in rest] == newest_first[3:]
+    named = await ids_of(query_store, JobFilter(state="DEAD", name="n-1"))
+    assert named == sorted((one.id for one in jobs if one.spec.name == "n-1"), reverse=True)
 
 
 async def test_declared_jobs_are_the_live_ones_whose_key_has_the_prefix(crank: Crank, query_store: QueryStore) -> None:

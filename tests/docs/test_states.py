@@ -41,7 +41,7 @@ def test_all_that_can_become_of_an_occurrence_is_listed() -> None:
 def test_all_states_of_a_job_are_listed() -> None:
     written = [name for name, _ in table("states.md", "job state")]
     assert written == list(get_args(JobStateName))
-    assert set(written) == {*(state.name for state in JobState), "COMPLETED"}
+    assert set(written) == {*(state.name for state in JobState), "COMPLETED", "DEAD"}
 
 
 def test_the_advice_on_occurrences_knows_each_outcome() -> None:

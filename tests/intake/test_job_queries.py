@@ -7,10 +7,12 @@ import pytest
 from noonday.intake import edits
 from noonday.intake.job_queries import JobQueries
 from noonday.model.errors import NotFound
+from noonday.model.execution import Outcome
 from noonday.model.ids import TenantId
 from noonday.model.job import Target
+from noonday.model.retry import RetryPolicy
 from tests.intake.parts import ANN, STRANGER, Parts, parts_in_memory
-from tests.support.factories import HANDLER, MINUTE, NOW_MS, audit, every, instant, job, report
+from tests.support.factories import HANDLER, MINUTE, NOW_MS, audit, every, failure, instant, job, report, spec
 
 
 @pytest.fixture
@@ -47,6 +49,15 @@ async def test_one_shot_is_completed_once_its_execution_has_ended(parts: Parts, 
     assert (await jobs.get_job(ANN, one.id)).state == "ACTIVE"
     await parts.crank.settle(report(dispatch))
     assert (await jobs.get_job(ANN, one.id)).state == "COMPLETED"
+
+
+async def test_one_shot_is_dead_once_its_attempts_are_used_up(parts: Parts, jobs: JobQueries) -> None:
+    one = await parts.add(spec(retry_policy=RetryPolicy(max_attempts=1)))
+    dispatch = await parts.fire(one)
+    await parts.crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
+    assert (await jobs.get_job(ANN, one.id)).state == "DEAD"
+    assert [(each.job_id, each.state) for each in (await jobs.list_jobs(ANN, state="DEAD")).jobs] == [(one.id, "DEAD")]
+    assert (await jobs.list_jobs(ANN, state="COMPLETED")).jobs == ()
 
 
 async def test_job_of_another_tenant_is_not_found(parts: Parts, jobs: JobQueries) -> None:

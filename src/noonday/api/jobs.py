@@ -10,7 +10,7 @@ from noonday.api.routing import Cursor, JobIdInPath, PageSize, Route
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import ExecutionView, JobPage, JobView
 
-JobStateName = Literal["ACTIVE", "PAUSED", "COMPLETED", "CANCELLED"]
+JobStateName = Literal["ACTIVE", "PAUSED", "COMPLETED", "DEAD", "CANCELLED"]
 
 
 class JobQuery(ViewQuery, frozen=True):

@@ -34,7 +34,7 @@ from noonday.model.job import JobType
 from noonday.model.view import BackfillView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
 
-STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELLED")
+STATES = ("ACTIVE", "PAUSED", "COMPLETED", "DEAD", "CANCELLED")
 RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
 EXAMPLES = """

@@ -178,8 +178,8 @@ def why_no_next_fire(after: Snapshot) -> str | None:
     if after.has_open:
         return f"job {job.id} has fired: it has no future time, but an execution is open"
     if fire is not None and fire.runs_left == 0:
-        return f"job {job.id} is COMPLETED: its maxRuns of {job.spec.max_runs} are used up"
-    return f"job {job.id} is COMPLETED: it has no future time"
+        return f"job {job.id} is {after.ended_as}: its maxRuns of {job.spec.max_runs} are used up"
+    return f"job {job.id} is {after.ended_as}: it has no future time"
 
 
 def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
@@ -191,7 +191,7 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     if before.job.state is JobState.PAUSED:
         return Change()
     if _completed(before):
-        raise Conflict("the job is COMPLETED: there is nothing to pause")
+        raise Conflict(f"the job is {before.ended_as}: there is nothing to pause")
     job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_effective_ms(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     open_ = before.open_in(Scope.UNBUFFERED)

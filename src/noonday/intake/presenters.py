@@ -79,7 +79,7 @@ class Presenter:
     def job_after(self, applied: ChangeResult, *, warnings: tuple[str, ...] = ()) -> JobView:
         """Build the view of a job after a change."""
         after = applied.after
-        return self.job(JobRow(after.job, after.fire, after.has_open), warnings=warnings)
+        return self.job(JobRow(after.job, after.fire, after.has_open, died=after.died), warnings=warnings)
 
     def execution(
         self, row: Execution, job_name: str | None = None, waiting_for: str | None = None, *, summary: bool = False
@@ -147,11 +147,16 @@ class Presenter:
 
 
 def state_of(row: JobRow) -> str:
-    """Return the state of a job. COMPLETED is computed, never stored: no due time and no open execution."""
+    """Return the state of a job. COMPLETED and DEAD are computed, never stored: no due time and no open execution.
+
+    DEAD: the last execution failed permanently, and its dead letter was not retried.
+    """
     if row.job.state is not JobState.ACTIVE:
         return row.job.state.name
     waits = row.fire is not None and row.fire.due_ms is not None
-    return "ACTIVE" if waits or row.open else "COMPLETED"
+    if waits or row.open:
+        return "ACTIVE"
+    return "DEAD" if row.died else "COMPLETED"
 
 
 def _local(job: Job, fire: Fire | None) -> str | None:

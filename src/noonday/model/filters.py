@@ -14,7 +14,7 @@ class JobFilter(msgspec.Struct, frozen=True):
     """Filter of a list of jobs. None matches every value."""
 
     state: str | None = None
-    """ACTIVE, PAUSED, COMPLETED or CANCELLED."""
+    """ACTIVE, PAUSED, COMPLETED, DEAD or CANCELLED."""
     type: str | None = None
     pool: str | None = None
     handler: str | None = None

@@ -59,7 +59,7 @@ class CatchUpPolicy(StrEnum):
 
 
 class JobState(IntEnum):
-    """The stored state of a job. COMPLETED is computed when read: no time on the timeline and no open execution."""
+    """The stored state of a job. COMPLETED and DEAD are computed when read: no time on the timeline and no open execution."""
 
     ACTIVE = 0
     PAUSED = 1

@@ -31,6 +31,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """True if the job has an open execution."""
     payload_bytes: int = 0
     """Size of the payload's ciphertext. Set in lists only, which have no payloads."""
+    died: bool = False
+    """True if the last execution of the job is a dead letter that was not retried."""
 
 
 class WebhookRow(msgspec.Struct, frozen=True):

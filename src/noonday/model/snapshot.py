@@ -64,7 +64,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     fire: Fire | None
     executions: tuple[Execution, ...] = ()
     """Executions in the order of their ids."""
+    died: bool = False
+    """True if the last execution of the job is a dead letter that was not retried."""
     read: ReadExecutions | None = None
+
+    @property
+    def ended_as(self) -> str:
+        """The state of an active job that has nothing to come."""
+        return "DEAD" if self.died else "COMPLETED"
 
     @property
     def has_open(self) -> bool:

@@ -72,7 +72,7 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     job_id: str
     tenant: str
     state: str
-    """ACTIVE, PAUSED, COMPLETED or CANCELLED."""
+    """ACTIVE, PAUSED, COMPLETED, DEAD or CANCELLED."""
     version: int
     created_at: datetime
     updated_at: datetime

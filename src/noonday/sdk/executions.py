@@ -77,7 +77,7 @@ class ExecutionMethods(ApiMethods):
             job = await self._http.get(JobView, path_of("jobs", job_id))
             if job.executions:
                 return job.executions[0].execution_id
-            if job.state in ("COMPLETED", "CANCELLED"):
+            if job.state in ("COMPLETED", "DEAD", "CANCELLED"):
                 raise ExecutionFailed(
                     f"job {job_id} is {job.state} without an execution", job_id=job_id, state=job.state
                 )

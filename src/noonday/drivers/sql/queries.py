@@ -56,7 +56,8 @@ class SqlQueryStore(QueryStore):
         filters = (where.type, where.pool, where.handler, where.name, where.unique_key, where.tag, where.state)
         if not is_id(before) or not can_be_stored(*filters):
             return []
-        found: list[JobRow] = await self._query(list[JobRow], self._sql.jobs, tenant, before, *filters, limit)
+        query = self._sql.dead_jobs if where.state == "DEAD" else self._sql.jobs
+        found: list[JobRow] = await self._query(list[JobRow], query, tenant, before, *filters, limit)
         return found
 
     async def payloads(self, tenant: TenantId, jobs: Collection[JobId]) -> dict[JobId, bytes | None]:

@@ -30,8 +30,8 @@ SELECT id::text FROM executions WHERE job_id = $1::uuid AND state < 2;
 SELECT id::text FROM executions WHERE job_id = $1::uuid AND buffered = 0 AND state < 2 AND watch & 1 = 1;
 
 -- name: snapshot
--- Return a job, its fire row and some of its executions. The executions include one that is open, and the first unbuffered and
--- buffered ones, up to a limit of each.
+-- Return a job, its fire row, whether its last execution is an unresolved dead letter, and some of its executions. The
+-- executions include one that is open, and the first unbuffered and buffered ones, up to a limit of each.
 SELECT jsonb_build_object(
     'job', job_json(j, true),
     'fire', (SELECT fire_json(t) FROM timeline t WHERE t.key = j.id),
@@ -43,7 +43,8 @@ SELECT jsonb_build_object(
               (SELECT id FROM executions WHERE job_id = j.id AND state < 2 ORDER BY job_id, fired_ms LIMIT 1)
               UNION
               SELECT turns_of(j.id, $4, $4)) e
-             JOIN executions x ON x.id = e.id AND x.job_id = j.id LEFT JOIN timeline t ON t.key = x.id)
+             JOIN executions x ON x.id = e.id AND x.job_id = j.id LEFT JOIN timeline t ON t.key = x.id),
+    'died', job_died(j)
 )::text
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 

@@ -1,22 +1,26 @@
 -- name: job
--- Return a job, its fire row, and whether it has an open execution.
+-- Return a job, its fire row, whether it has an open execution, and whether its last execution is an unresolved dead letter.
 SELECT json_build_object('job', job_json(j, true),
                          'fire', (SELECT fire_json(t) FROM timeline t WHERE t.key = j.id),
-                         'open', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2))::text
+                         'open', EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2),
+                         'died', job_died(j))::text
 FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 
 -- name: jobs
--- Return a page of jobs without payloads, newest first. A COMPLETED job is active, with no due time and no open execution.
+-- Return a page of jobs without payloads, newest first. A COMPLETED or DEAD job is active, with no due time and no
+-- open execution.
 -- Differs: here and below, one plan serves all filters. A cursor or a unique key is a bound of the id, which is always
 -- present. The other conditions are written so that the planner expects matches and reads a page in order instead of sorting
 -- all rows. OFFSET 0 keeps an index lookup per row from becoming one read of all rows.
 WITH keyed AS MATERIALIZED (
     SELECT id FROM jobs WHERE tenant = $1 AND unique_key = $7::text
 )
-SELECT coalesce(json_agg(json_build_object('job', job, 'fire', fire, 'open', open, 'payload_bytes', payload_bytes)), '[]')::text
+SELECT coalesce(json_agg(json_build_object('job', job, 'fire', fire, 'open', open, 'payload_bytes', payload_bytes,
+                                           'died', died)), '[]')::text
 FROM (SELECT job_json(j, false) AS job, coalesce(octet_length(j.payload), 0) AS payload_bytes,
              (SELECT fire_json(t) FROM timeline t WHERE t.key = j.id) AS fire,
-             EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0) AS open
+             EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0) AS open,
+             job_died(j) AS died
       FROM jobs j
       WHERE j.tenant = $1 AND j.id < $2::uuid
             AND j.id >= CASE WHEN $7 IS NULL THEN '00000000-0000-0000-0000-000000000000' ELSE (SELECT id FROM keyed) END
@@ -30,8 +34,40 @@ FROM (SELECT job_json(j, false) AS job, coalesce(octet_length(j.payload), 0) AS 
                      WHEN $9 IN ('ACTIVE', 'COMPLETED') THEN j.state = 0 AND ($9 = 'ACTIVE') = (
                          EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL OFFSET 0)
                          OR EXISTS (SELECT 1 FROM executions x WHERE x.job_id = j.id AND x.state < 2 OFFSET 0))
+                         AND ($9 = 'ACTIVE' OR NOT job_died(j))
                 END
       ORDER BY j.id DESC LIMIT $10) page;
+
+-- name: dead_jobs
+-- Return a page of DEAD jobs, as `jobs`. Only jobs with unresolved dead letters are read, each once, from the newest until the
+-- page is full.
+-- Differs: as `jobs`. A row comparison names the tenant.
+WITH RECURSIVE candidates (id) AS (
+    SELECT (SELECT d.job_id FROM dead d
+            WHERE (d.tenant, d.job_id) >= ($1::text, '00000000-0000-0000-0000-000000000000')
+                  AND (d.tenant, d.job_id) < ($1, $2::uuid) AND d.retried_as IS NULL
+            ORDER BY d.tenant DESC, d.job_id DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.job_id FROM dead d
+            WHERE (d.tenant, d.job_id) >= ($1::text, '00000000-0000-0000-0000-000000000000')
+                  AND (d.tenant, d.job_id) < ($1, c.id) AND d.retried_as IS NULL
+            ORDER BY d.tenant DESC, d.job_id DESC LIMIT 1)
+    FROM candidates c WHERE c.id IS NOT NULL
+)
+SELECT coalesce(json_agg(json_build_object('job', job, 'fire', fire, 'open', false, 'payload_bytes', payload_bytes,
+                                           'died', true)), '[]')::text
+FROM (SELECT job_json(j, false) AS job, coalesce(octet_length((j).payload), 0) AS payload_bytes,
+             (SELECT fire_json(t) FROM timeline t WHERE t.key = c.id) AS fire
+      FROM candidates c CROSS JOIN LATERAL (SELECT j FROM jobs j WHERE j.tenant = $1 AND j.id = c.id OFFSET 0) found
+      WHERE coalesce((j).type = $3, $3 IS NULL) AND coalesce((j).pool = $4, $4 IS NULL)
+            AND coalesce((j).handler = $5, $5 IS NULL) AND coalesce((j).name = $6, $6 IS NULL)
+            AND coalesce((j).unique_key = $7, $7 IS NULL)
+            AND CASE WHEN $8::text IS NULL THEN true ELSE (j).spec::jsonb -> 'tags' ? $8 END
+            AND $9::text = 'DEAD' AND (j).state = 0
+            AND NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = c.id AND t.due_ms IS NOT NULL OFFSET 0)
+            AND NOT EXISTS (SELECT 1 FROM executions x WHERE x.job_id = c.id AND x.state < 2 OFFSET 0)
+            AND job_died(j)
+      LIMIT $10) page;
 
 -- name: tasks
 -- Return a page of jobs that call webhooks, newest first, with their latest execution and whether one runs.

@@ -32,8 +32,8 @@ SELECT id FROM executions INDEXED BY executions_turns
 WHERE job_id = ?1 AND buffered = 0 AND state < 2 AND watch & 1 = 1;
 
 -- name: snapshot
--- Return a job, its fire row and some of its executions. The executions include one that is open, and the first unbuffered and
--- buffered ones, up to a limit of each.
+-- Return a job, its fire row, whether its last execution is an unresolved dead letter, and some of its executions. The
+-- executions include one that is open, and the first unbuffered and buffered ones, up to a limit of each.
 SELECT json_object(
     'job', json(whole_json),
     'fire', (SELECT json_object('nominal_ms', nominal_ms, 'due_ms', due_ms, 'runs_left', runs_left) FROM timeline WHERE key = ?2),
@@ -49,7 +49,8 @@ SELECT json_object(
               SELECT * FROM (SELECT id FROM executions INDEXED BY executions_turns
                              WHERE job_id = ?2 AND buffered = 1 AND state < 2 AND watch & 1 = 1 ORDER BY id LIMIT ?4)
               ORDER BY id) e
-             CROSS JOIN execution_rows x ON x.job_id = ?2 AND x.id = e.id LEFT JOIN timeline t ON t.key = x.id))
+             CROSS JOIN execution_rows x ON x.job_id = ?2 AND x.id = e.id LEFT JOIN timeline t ON t.key = x.id),
+    'died', json(iif(died, 'true', 'false')))
 FROM job_rows WHERE tenant = ?1 AND id = ?2;
 
 -- name: existing

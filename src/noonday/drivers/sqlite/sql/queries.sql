@@ -1,14 +1,17 @@
 -- name: job
--- Return a job, its fire row, and whether it has an open execution.
+-- Return a job, its fire row, whether it has an open execution, and whether its last execution is an unresolved dead letter.
 SELECT json_object('job', json(j.whole_json),
                    'fire', (SELECT json_object('nominal_ms', t.nominal_ms, 'due_ms', t.due_ms, 'runs_left', t.runs_left) FROM timeline t WHERE t.key = j.id),
-                   'open', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2), 'true', 'false')))
+                   'open', json(iif(EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2), 'true', 'false')),
+                   'died', json(iif(j.died, 'true', 'false')))
 FROM job_rows j WHERE j.tenant = ?1 AND j.id = ?2;
 
 -- name: jobs
--- Return a page of jobs without payloads, newest first. A COMPLETED job is active, with no due time and no open execution.
-SELECT json_group_array(json_object('job', json(json), 'fire', json(fire), 'open', json(iif(open, 'true', 'false')), 'payload_bytes', payload_bytes))
-FROM (SELECT j.json, coalesce(length(j.payload), 0) AS payload_bytes,
+-- Return a page of jobs without payloads, newest first. A COMPLETED or DEAD job is active, with no due time and no
+-- open execution.
+SELECT json_group_array(json_object('job', json(json), 'fire', json(fire), 'open', json(iif(open, 'true', 'false')), 'payload_bytes', payload_bytes,
+                                    'died', json(iif(died, 'true', 'false'))))
+FROM (SELECT j.json, j.died, coalesce(length(j.payload), 0) AS payload_bytes,
              (SELECT json_object('nominal_ms', t.nominal_ms, 'due_ms', t.due_ms, 'runs_left', t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
              EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2) AS open
       FROM job_rows j
@@ -21,8 +24,35 @@ FROM (SELECT j.json, coalesce(length(j.payload), 0) AS payload_bytes,
                  OR (?9 IN ('ACTIVE', 'COMPLETED') AND j.state = 0
                      AND (?9 = 'COMPLETED') = (
                          NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
-                         AND NOT EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2))))
+                         AND NOT EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2))
+                     AND (?9 = 'ACTIVE' OR NOT j.died)))
       ORDER BY j.id DESC LIMIT ?10);
+
+-- name: dead_jobs
+-- Return a page of DEAD jobs, as `jobs`. Only jobs with unresolved dead letters are read, each once, from the newest until the
+-- page is full.
+WITH RECURSIVE candidates (id) AS (
+    SELECT (SELECT d.job_id FROM dead d INDEXED BY dead_of_jobs
+            WHERE d.tenant = ?1 AND d.retried_as IS NULL AND (?2 IS NULL OR d.job_id < ?2) ORDER BY d.job_id DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.job_id FROM dead d INDEXED BY dead_of_jobs
+            WHERE d.tenant = ?1 AND d.retried_as IS NULL AND d.job_id < c.id ORDER BY d.job_id DESC LIMIT 1)
+    FROM candidates c WHERE c.id IS NOT NULL
+)
+SELECT json_group_array(json_object('job', json(json), 'fire', json(fire), 'open', json(iif(open, 'true', 'false')), 'payload_bytes', payload_bytes,
+                                    'died', json(iif(died, 'true', 'false'))))
+FROM (SELECT j.json, j.died, coalesce(length(j.payload), 0) AS payload_bytes,
+             (SELECT json_object('nominal_ms', t.nominal_ms, 'due_ms', t.due_ms, 'runs_left', t.runs_left) FROM timeline t WHERE t.key = j.id) AS fire,
+             EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2) AS open
+      FROM candidates c CROSS JOIN job_rows j ON j.tenant = ?1 AND j.id = c.id
+      WHERE (?3 IS NULL OR j.type = ?3) AND (?4 IS NULL OR j.pool = ?4) AND (?5 IS NULL OR j.handler = ?5)
+            AND (?6 IS NULL OR j.name = ?6) AND (?7 IS NULL OR j.unique_key = ?7)
+            AND (?8 IS NULL OR EXISTS (SELECT 1 FROM json_each(j.spec, '$.tags') tag WHERE tag.value = ?8))
+            AND ?9 = 'DEAD' AND j.state = 0
+            AND NOT EXISTS (SELECT 1 FROM timeline t WHERE t.key = j.id AND t.due_ms IS NOT NULL)
+            AND NOT EXISTS (SELECT 1 FROM executions x INDEXED BY executions_open WHERE x.job_id = j.id AND x.state < 2)
+            AND j.died
+      LIMIT ?10);
 
 -- name: tasks
 -- Return a page of jobs that call webhooks, newest first, with their latest execution and whether one runs.
@@ -173,13 +203,13 @@ FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.id = e.value ->> '
      LEFT JOIN revisions r ON j.revision <> e.value ->> 'revision' AND r.job_id = j.id AND r.revision = e.value ->> 'revision';
 
 -- name: dead
--- Return a page of dead letters, newest first.
+-- Return a page of dead letters, newest first. `+` keeps the read in the order of the key, so that it ends with the page.
 SELECT json_group_array(json_object(
            'execution', json(x.whole_json),
            'died_ms', d.died_ms, 'archived', json(iif(d.archived, 'true', 'false')), 'retried_as', d.retried_as,
            'resolved_ms', d.resolved_ms, 'job_name', (SELECT j.name FROM jobs j WHERE j.tenant = x.tenant AND j.id = x.job_id)))
 FROM (SELECT * FROM dead
-      WHERE tenant = ?1 AND archived = ?2 AND retried_as IS NULL
+      WHERE +tenant = ?1 AND archived = ?2 AND retried_as IS NULL
             AND (?3 IS NULL OR job_id = ?3) AND (?4 IS NULL OR pool = ?4) AND (?5 IS NULL OR handler = ?5)
             AND (?6 IS NULL OR died_ms >= ?6) AND (?7 IS NULL OR died_ms < ?7) AND (?8 IS NULL OR execution_id < ?8)
             AND (?10 = 0 OR EXISTS (SELECT 1 FROM jobs j
