@@ -5,6 +5,7 @@ takes ten seconds in every process that collects tests, even if it runs none of 
 """
 
 import asyncio
+import tomllib
 
 import hypothesis
 import pytest
@@ -16,12 +17,14 @@ from schemathesis.pytest._test_builder import build_operation_test
 from noonday.api.limits import ApiLimits
 from tests.api.engine import Backstage
 from tests.api.plausible import make_plausible, register_formats
+from tests.docs.pages import ROOT
 
 register_formats()
 load_all_checks()
 BACKSTAGE = Backstage.make()
 asyncio.run(BACKSTAGE.add_demo_pool())
-CONFIG = schemathesis.Config.from_dict({"auth": {"openapi": {"bearer": {"bearer": "operator"}}}})
+RULES = tomllib.loads((ROOT / "schemathesis.toml").read_text("utf-8"))
+CONFIG = schemathesis.Config.from_dict(RULES | {"auth": {"openapi": {"bearer": {"bearer": "operator"}}}})
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", BACKSTAGE.app(ApiLimits()), config=CONFIG)
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
 
