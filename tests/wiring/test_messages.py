@@ -48,16 +48,16 @@ def application() -> Noonday:
         ),
         ({"delay": -3}, "delay must be at least 0 s and at most 100 years, not -3"),
         ({"every": 0}, "every must be at least 1 s and at most 100 years, not 0"),
-        ({"timeout_sec": 0}, "timeout_sec must be at least 0.001 s and at most 30 days, not 0"),
+        ({"timeout": 0}, "timeout must be at least 0.001 s and at most 30 days, not 0"),
         (
             {"overlap": "skipp"},
             "overlap must be one of ALLOW, SKIP, BUFFER_ONE, BUFFER_ALL, CANCEL_OTHER, not 'skipp'; did you mean SKIP?",
         ),
         (
-            {"retry_policy": {"max_attempt": 3}},
-            "unknown field retry_policy.max_attempt; did you mean max_attempts?",
+            {"retry": {"max_attempt": 3}},
+            "unknown field retry.max_attempt; did you mean max_attempts?",
         ),
-        ({"retry_policy": 3}, "retry_policy: expected `object | null`, got `int`"),
+        ({"retry": 3}, "retry: expected `object | null`, got `int`"),
         (
             {"delai": 5, "overlap": "x"},
             "unknown field delai; did you mean delay?; "
@@ -84,7 +84,7 @@ def test_words_of_an_enumeration_are_accepted_in_lower_case() -> None:
     ],
 )
 def test_a_retry_policy_may_be_a_dict(fields: dict[str, Any], policy: RetryPolicy) -> None:
-    assert application().spec_for("ship", 1, retry_policy=fields).retry_policy == policy
+    assert application().spec_for("ship", 1, retry=fields).retry_policy == policy
 
 
 def declare_in_a_decorator(app: Noonday) -> None:

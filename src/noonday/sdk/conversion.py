@@ -1,10 +1,10 @@
 """Conversion of the values that Python code passes to the types of the API.
 
-Python code writes `retry_policy={"max_attempts": 3}`, `overlap="skip"` and `start_deadline_sec=timedelta(minutes=5)`.
+Python code writes `retry={"max_attempts": 3}`, `overlap="skip"` and `start_deadline_sec=timedelta(minutes=5)`.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,8 +22,6 @@ def convert(name: str, value: Any, expected: Any) -> Any:
 
     Names of fields are in snake_case or as in JSON. Words of an enumeration are in any case. A time needs a time zone.
     """
-    if name.endswith("_sec") and isinstance(value, timedelta):
-        return value.total_seconds()
     if isinstance(value, datetime):
         require_zone(name, value)
     return _convert(value, expected, f"/{name}")

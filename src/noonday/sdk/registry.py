@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -15,8 +14,10 @@ from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.retry import RetryPolicy
 from noonday.sdk.payload import label, shape_of, to_builtins
 from noonday.sdk.spec import (
+    TIMINGS,
     DeclaredFields,
     Duration,
+    EnqueueFields,
     JobFields,
     retry_policy_of,
     seconds_of,
@@ -128,21 +129,16 @@ class Registry:
         self,
         handler: str | Callable[..., Any],
         payload: Any = None,
-        *,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        cron: str | None = None,
-        every: Duration | None = None,
-        timezone: str | None = None,
-        pool: str | None = None,
-        name: str | None = None,
-        **fields: Unpack[JobFields],
+        **fields: Unpack[EnqueueFields],
     ) -> JobSpec:
         """Return the spec of a job that runs a handler, given by name or function: now, or by one of the four timings.
 
         For a handler of this registry, `pool` is optional and the payload is validated. Any other handler needs `pool`. Raises
         InvalidInput.
         """
+        given: dict[str, Any] = {**fields}
+        pool, name = given.pop("pool", None), given.pop("name", None)
+        when = timing(**{timing: given.pop(timing, None) for timing in TIMINGS})
         known = self._find(handler, pool)
         plain = to_builtins(payload)
         if known:
@@ -152,9 +148,8 @@ class Registry:
             assert isinstance(handler, str)
             assert pool is not None
             target = Target(pool, handler)
-        when = timing(at=at, delay=delay, cron=cron, every=every, timezone=timezone)
         spec = JobSpec(target=target, name=name, payload=plain, **when)
-        return with_fields(spec, fields, JobFields.__optional_keys__, _ARGUMENTS_OF_JOB)
+        return with_fields(spec, given, JobFields.__optional_keys__, _ARGUMENTS_OF_JOB)
 
     def handler_of(self, function: Callable[..., Any]) -> Handler:
         """Return the handler that a function is registered as. Raises InvalidInput if there is none, or several."""

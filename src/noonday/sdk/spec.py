@@ -47,8 +47,28 @@ class JobFields(DeclaredFields, total=False):
     """Optional fields of an enqueued job: those of a declared job, plus unique key, retry policy and timeout."""
 
     unique_key: str
-    retry_policy: RetryPolicy | Mapping[str, Any]
-    timeout_sec: Duration
+    retry: RetryPolicy | Mapping[str, Any] | None
+    timeout: Duration | None
+
+
+class EnqueueFields(JobFields, total=False):
+    """The keyword arguments of `enqueue`: when the job runs, where, and its optional fields.
+
+    A job runs now, `at` a time, after a `delay`, on a `cron`, or `every` interval.
+    """
+
+    at: datetime | None
+    delay: Duration | None
+    cron: str | None
+    every: Duration | None
+    timezone: str | None
+    pool: str | None
+    name: str | None
+
+
+TIMINGS = ("at", "delay", "cron", "every", "timezone")
+_SHORT_NAMES = {"retry": "retry_policy", "timeout": "timeout_sec"}
+"""Fields of `JobSpec` that have a shorter name in decorators and in `enqueue`."""
 
 
 _TYPES = get_type_hints(JobSpec, include_extras=True)
@@ -76,7 +96,12 @@ def with_fields(
 
 
 def timing(
-    *, at: datetime | None, delay: Duration | None, cron: str | None, every: Duration | None, timezone: str | None
+    *,
+    at: datetime | None = None,
+    delay: Duration | None = None,
+    cron: str | None = None,
+    every: Duration | None = None,
+    timezone: str | None = None,
 ) -> dict[str, Any]:
     """Return the timing as fields of `JobSpec`. At most one of `at`, `delay`, `cron`, `every` is set; none means now."""
     given = {"at": at, "delay": delay, "cron": cron, "every": every}
@@ -134,7 +159,7 @@ def _converted(fields: Mapping[str, Any], allowed: Iterable[str], arguments: Ite
             flaws.append(unknown_field(name, names.union(arguments)))
             continue
         try:
-            values[name] = _convert(name, value)
+            values[_SHORT_NAMES.get(name, name)] = _convert(name, value)
         except InvalidInput as bad:
             # A message of one flaw names the value, too.
             flaws += [msgspec.structs.replace(flaw, detail=bad.detail) for flaw in bad.flaws]
@@ -144,5 +169,8 @@ def _converted(fields: Mapping[str, Any], allowed: Iterable[str], arguments: Ite
 
 
 def _convert(name: str, value: Any) -> Any:
-    converted = convert(name, value, _TYPES[name])
-    return _within(name, converted, name) if name in JOB_BOUNDS and converted is not None else converted
+    field = _SHORT_NAMES.get(name, name)
+    if field.endswith("_sec") and isinstance(value, timedelta):
+        value = value.total_seconds()
+    converted = convert(name, value, _TYPES[field])
+    return _within(name, converted, field) if field in JOB_BOUNDS and converted is not None else converted
