@@ -110,7 +110,7 @@ def test_thresholds_fire_in_a_real_prometheus_and_only_then(tmp_path: Path) -> N
         pytest.skip("needs prometheus: scripts/servers install")
     (tmp_path / "shop.py").write_text(APP)
     environ = {"NOONDAY_WORKER_CONCURRENCY": "2", "NOONDAY_AUTH_SECRET": SECRET}
-    token = mint(SECRET, tenant="default", subject="t", scopes=["write"], ttl_seconds=600, now=time.time())
+    token = mint(SECRET, tenant="default", subject="t", scopes=["write"], ttl_seconds=86_400, now=time.time())
     with (
         Up(tmp_path, "shop:app", "--port", "0", environ=environ) as up,
         prometheus(tmp_path, up.url.removeprefix("http://")) as url,

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         url = _wait_for_url(process)
         secret = (folder / "noonday.db.secret").read_text().strip()
         now = SystemClock().now_ms() / 1000
-        token = mint(secret, tenant="default", subject="docs", scopes=["operator"], ttl_seconds=600, now=now)
+        token = mint(secret, tenant="default", subject="docs", scopes=["operator"], ttl_seconds=86_400, now=now)
         yield Server(url, folder, token)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)

@@ -363,7 +363,6 @@ MUTANTS = (
         "log-recovery-off",
         "lateness, I1",
         query(EXECUTIONS_SQL, "dispatched", "x.state < 2 AND", "x.state > 8 AND"),
-        most=12,
     ),
     _mutant("spread-ignored", "I9", returning("model/job.py", "spread_ms", "0")),
     _mutant("snooze-without-delay", "retry delay", wrapped(EXECUTION, "judge", before="given['snooze_ms'] = 0")),

@@ -99,7 +99,7 @@ async def test_trace_leads_from_the_request_to_the_called_endpoint(tmp_path: Pat
 
 
 async def create_task(url: str, webhook: str, traceparent: str) -> None:
-    token = mint(SECRET, tenant="default", subject="t", scopes=["write"], ttl_seconds=600, now=time.time())
+    token = mint(SECRET, tenant="default", subject="t", scopes=["write"], ttl_seconds=86_400, now=time.time())
     at = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
     body = {"type": "ONE_TIME", "scheduled_at": at, "payload": {"webhook_url": webhook}}
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "one", "traceparent": traceparent}

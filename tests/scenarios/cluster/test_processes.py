@@ -1,5 +1,6 @@
 """The cost of the loss of a process, for each role."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,8 @@ async def test_a_process_whose_clock_is_far_off_does_not_start(cluster: Cluster,
     late = cluster.work(**odd) if kind == "worker" else cluster.serve(kind, **odd)
 
     assert await late.exit_code() == 2, late.output
-    assert "the clock of this machine differs from the database's by +300.0 s" in late.output
+    # A slow answer of the database counts as part of the difference.
+    assert re.search(r"the clock of this machine differs from the database's by \+30\d\.\d s", late.output), late.output
 
 
 async def test_process_whose_clock_is_slightly_wrong_works_in_time_and_logs_it(cluster: Cluster) -> None:

@@ -229,7 +229,7 @@ async def _tracing(receiver: Receiver) -> AsyncIterator[Tracing]:
 
 
 async def _create(cluster: Cluster, body: Job, traceparent: str = TRACEPARENT) -> Job:
-    token = mint(SECRET, tenant="default", subject="tracer", scopes=["write"], ttl_seconds=60, now=now_ms() // 1000)
+    token = mint(SECRET, tenant="default", subject="tracer", scopes=["write"], ttl_seconds=86_400, now=now_ms() // 1000)
     headers = {"Authorization": f"Bearer {token}", "traceparent": traceparent}
     async with (
         ClientSession() as session,
