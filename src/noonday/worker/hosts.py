@@ -7,6 +7,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.handler import Handler, Mode
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
+from noonday.worker.failures import FailureLog
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.options import WorkerOptions
 from noonday.worker.run import Run
@@ -46,6 +47,7 @@ class Hosts:
                 result_limit=options.result_limit,
                 progress_limit=options.progress_limit,
                 on_ended=on_ended,
+                failure_log=FailureLog(options.failure_log_level),
             )
 
         one_host = handlers_loop is asyncio.get_running_loop() or modes <= {Mode.ASYNC}
@@ -76,6 +78,10 @@ class Hosts:
     def abandon(self, run: Run) -> None:
         """Give the slot and the thread of a run that ignores its cancellation to another run."""
         self._host_of(run).abandon(run)
+
+    def note_failure(self, run: Run) -> None:
+        """Log the failure of a run that ended outside of its host."""
+        self._host_of(run).note_failure(run)
 
     def close(self) -> None:
         """Close threads and kill processes. Threads that run a handler continue to its end."""

@@ -69,6 +69,10 @@ class Run:
     """True if the handler was seen to block its loop."""
     outcome: Outcome = Outcome.SUCCEEDED
     failure: Failure | None = None
+    error: BaseException | None = None
+    """The exception of the failure, until the failure is logged."""
+    is_abandoned: bool = False
+    """True if a stand-in reports the run: its own end is dropped."""
     result: bytes | None = None
     snooze_ms: int = 0
     """Minimum wait of the next dispatch, in ms."""
@@ -126,6 +130,7 @@ class Run:
 
     def fail(self, error: BaseException) -> None:
         """Set the outcome of a handler that raised."""
+        self.error = error
         if isinstance(error, Snooze):
             self.outcome, self.snooze_ms = Outcome.SNOOZED, max(0, round(error.seconds * 1000))
         elif self.stop_reason in (TIMED_OUT, HEARTBEAT):
@@ -140,13 +145,17 @@ class Run:
                 self.counts = error.counts
                 self.snooze_ms = round(error.seconds * 1000)
 
+    def refuse(self, error: Exception) -> None:
+        """Set the outcome of a run that fails with an error that a retry would repeat."""
+        self.error, self.outcome, self.failure = error, Outcome.FAILED, failure_of(error, retryable=False)
+
     def _keep_result(self, value: Any, limit: int) -> None:
         assert self.handler is not None
         assert self.handler.encode is not None
         try:
             text = self.handler.encode(value)
         except Exception as error:
-            self.outcome, self.failure = Outcome.FAILED, failure_of(error, retryable=False)
+            self.refuse(error)
             return
         if is_too_deep(text):
             self.outcome = Outcome.FAILED
