@@ -12,9 +12,11 @@ from noonday.model.view import ExecutionView, JobView
 
 
 def how_to_see_the_error(executions: Sequence[ExecutionView]) -> str | None:
-    """Return the command that shows the traceback of the latest of these executions that failed, or None if none did."""
-    failed = next((one for one in executions if one.error is not None), None)
-    return f"To see the last error: noonday execution show {failed.execution_id} --traceback" if failed else None
+    """Return the commands that show the traceback and the log of the latest of these executions that failed, if any did."""
+    one = next((each.execution_id for each in executions if each.error is not None), None)
+    if one is None:
+        return None
+    return f"To see the last error: noonday execution show {one} --traceback; and the log: noonday execution logs {one}"
 
 
 def took(started: datetime | None, finished: datetime | None) -> str:

@@ -80,9 +80,11 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     details: bytes | None = None
     """Ciphertext of the attempt record."""
     attempt: int = 0
-    """The number of the attempt, if it has an attempt record."""
+    """The number of the attempt, if it has an attempt record or log lines."""
     endpoint: str | None = None
     """The endpoint that was called, if the outcome is evidence of its health: a success, or a failure that it caused."""
+    logs: bytes | None = None
+    """Ciphertext of the last log lines of the attempt. None if it logged nothing."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

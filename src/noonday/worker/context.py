@@ -1,5 +1,6 @@
 """The context that a handler is called with, and the exceptions it may raise."""
 
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from noonday.model.execution import Failure
 from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Dispatch, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
+from noonday.worker.attempt_log import LogRetention
 from noonday.worker.handler_log import HandlerLogger, logger_of
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class _Done:
 
 
 _DONE = _Done()
+_MAKING_LOGGER = threading.Lock()
+"""Threads of one handler share its logger, which has the lines that are kept."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -82,6 +86,7 @@ class Context:
     _encode: Callable[[Any], bytes] | None = None
     _started_ms: int = 0
     _checked_ms: int = 0
+    _log_retention: LogRetention | None = None
     _completed: bool = False
     _reported_progress: Any = None
     _has_new_heartbeat: bool = False
@@ -202,14 +207,17 @@ class Context:
     def logger(self) -> HandlerLogger:
         """A standard logger, `noonday.handler.<name>`, whose records have this run's ids as attributes.
 
+        The last lines are kept with the execution: `noonday execution logs`.
         Keyword arguments are appended to the message: `ctx.logger.info("sent", to=7)`.
         """
         if self._logger is None:
-            self._logger = self._new_logger()
+            with _MAKING_LOGGER:
+                self._logger = self._logger or self._new_logger()
         return self._logger
 
     def _new_logger(self) -> HandlerLogger:
-        return HandlerLogger(logger_of(self.handler), log_fields(self._dispatch))
+        kept = None if self._log_retention is None else self._log_retention.new_log()
+        return HandlerLogger(logger_of(self.handler), log_fields(self._dispatch), kept=kept)
 
 
 def log_fields(dispatch: Dispatch) -> dict[str, object]:

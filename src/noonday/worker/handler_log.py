@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from noonday.model.limits import TRACEBACK_CHARS
+from noonday.worker.attempt_log import AttemptLog
 
 PREFIX = "noonday.handler"
 MAX_RECORD_CHARS = 64_000
@@ -32,17 +33,27 @@ class HandlerLogger(logging.LoggerAdapter[logging.Logger]):
     """
 
     def __init__(
-        self, logger: logging.Logger, fields: Mapping[str, object], forward: Callable[[int, str], None] | None = None
+        self,
+        logger: logging.Logger,
+        fields: Mapping[str, object],
+        forward: Callable[[int, str], None] | None = None,
+        kept: AttemptLog | None = None,
     ) -> None:
-        """`forward`, if given, takes the level and the text of each record in place of the standard logger."""
+        """`forward`, if given, takes the level and the text of each record in place of the standard logger.
+
+        `kept` also gets the records, whether or not the application logs their level.
+        """
         super().__init__(logger, fields)
         self._forward = forward
+        self._kept = kept
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
         text, options = self.process(msg, kwargs)
         if args and text is not msg:
             # Fields are no part of the format: they may contain a percent sign.
             text, args = rendered(msg, args) + text[len(str(msg)) :], ()
+        if self._kept is not None and level >= self._kept.level:
+            self._kept.add(level, rendered(text, args, options.get("exc_info")))
         if self._forward is not None:
             self._forward(level, rendered(text, args, options.get("exc_info")))
         elif self.logger.isEnabledFor(level):
@@ -52,10 +63,17 @@ class HandlerLogger(logging.LoggerAdapter[logging.Logger]):
     @property
     def lowest_level(self) -> int:
         """The lowest level of records that are used."""
-        return self.logger.getEffectiveLevel()
+        level = self.logger.getEffectiveLevel()
+        return level if self._kept is None else min(level, self._kept.level)
+
+    def kept_text(self) -> bytes | None:
+        """Return the lines to keep with the execution, or None if there are none."""
+        return None if self._kept is None else self._kept.text()
 
     def relay(self, level: int, text: str) -> None:
         """Log the text of a record that was made in another process."""
+        if self._kept is not None and level >= self._kept.level:
+            self._kept.add(level, text)
         if self.logger.isEnabledFor(level):
             self.logger.log(level, "%s", text, extra=self.extra)
 

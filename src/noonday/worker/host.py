@@ -13,6 +13,7 @@ from noonday.model.handler import Mode
 from noonday.model.limits import PROGRESS_BYTES
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
+from noonday.worker.attempt_log import LogRetention
 from noonday.worker.failures import FailureLog
 from noonday.worker.process import ProcessHost
 from noonday.worker.run import INTERRUPTED, Run
@@ -49,6 +50,7 @@ class Host:
         progress_limit: int = PROGRESS_BYTES,
         on_ended: Callable[[Run], None],
         failure_log: FailureLog | None = None,
+        log_retention: LogRetention | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -66,6 +68,7 @@ class Host:
         self._progress_limit = progress_limit
         self._on_ended = on_ended
         self._failure_log = failure_log or FailureLog()
+        self._log_retention = log_retention
         self.stepping: tuple[Run, float] | None = None
         """The run whose coroutine executes on the loop now, and since when. Other threads read it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,7 +171,7 @@ class Host:
             self._enter(run)
         run.span = self._tracing.begin(run.dispatch)
         try:
-            arguments = run.open_payload(self._keyring, self._progress_limit)
+            arguments = run.open_payload(self._keyring, self._progress_limit, self._log_retention)
         except Exception as error:
             self._enter(run)
             run.refuse(error)

@@ -7,6 +7,7 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.handler import Handler, Mode
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
+from noonday.worker.attempt_log import LogRetention
 from noonday.worker.failures import FailureLog
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.options import WorkerOptions
@@ -48,6 +49,7 @@ class Hosts:
                 progress_limit=options.progress_limit,
                 on_ended=on_ended,
                 failure_log=FailureLog(options.failure_log_level),
+                log_retention=LogRetention(options.log_limit, options.log_level, clock.now_ms),
             )
 
         one_host = handlers_loop is asyncio.get_running_loop() or modes <= {Mode.ASYNC}

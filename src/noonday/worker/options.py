@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from noonday.model.breaker import MIN_RUNS
 from noonday.model.handler import Handler, Mode
-from noonday.model.limits import PROGRESS_BYTES
+from noonday.model.limits import LOG_BYTES, PROGRESS_BYTES
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class WorkerOptions:
     """Minimum runs per minute before the retry breaker of a handler may open (it opens when over half fail). 0 disables it."""
     failure_log_level: int = logging.ERROR
     """Level at which failed attempts are logged."""
+    log_limit: int = LOG_BYTES
+    """Maximum size of the log lines that are kept of an attempt, in bytes. 0 keeps none."""
+    log_level: int = logging.INFO
+    """Lowest level of log lines that are kept."""
     frozen_after_sec: float | None = None
     """If the control loop stalls for longer, a recorder may have marked this worker as lost: the worker stops its runs and
     continues under a new identity. None where the recorder is in the same process and stalls with it."""

@@ -83,5 +83,7 @@ def _options(settings: Settings, concurrency: Mapping[str, int], frozen_after_se
         result_limit=settings.limits.result_bytes,
         progress_limit=settings.limits.progress_bytes,
         failure_log_level=logging.getLevelNamesMapping()[worker.failure_log_level],
+        log_limit=settings.limits.log_bytes,
+        log_level=logging.getLevelNamesMapping()[worker.handler_log_level],
         frozen_after_sec=frozen_after_sec,
     )

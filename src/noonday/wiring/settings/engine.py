@@ -150,8 +150,8 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     handler_log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
         Meta(
-            description="Lowest level of the log lines of handlers that `noonday up` and `noonday worker` show, unless the "
-            "application configures logging itself."
+            description="Lowest level of the log lines of handlers that are kept with their execution, and that `noonday up` and "
+            "`noonday worker` show unless the application configures logging itself."
         ),
     ] = "INFO"
 
