@@ -220,6 +220,20 @@ class Context:
         return HandlerLogger(logger_of(self.handler), log_fields(self._dispatch), kept=kept)
 
 
+@dataclass(frozen=True)
+class FailedAttempt:
+    """A failed attempt, as hooks get it."""
+
+    outcome: str
+    """FAILED or TIMED_OUT."""
+    error: Failure
+    """The error as it is stored with the execution."""
+    exception: BaseException | None
+    """The exception that the handler raised; None if it ran in another process or did not end."""
+    is_last: bool
+    """True if no attempt follows: the execution is DEAD once the attempt is recorded."""
+
+
 def log_fields(dispatch: Dispatch) -> dict[str, object]:
     """Return the fields of each log record about a run."""
     return {

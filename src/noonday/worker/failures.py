@@ -10,7 +10,7 @@ from noonday.worker.handler_log import logger_of
 from noonday.worker.run import Run
 
 _WORKER = str(Path(__file__).parent)
-_VERBS = {Outcome.FAILED: "failed", Outcome.TIMED_OUT: "timed out"}
+FAILURES = {Outcome.FAILED: "failed", Outcome.TIMED_OUT: "timed out"}
 
 
 class FailureLog:
@@ -21,7 +21,7 @@ class FailureLog:
 
     def note(self, run: Run) -> None:
         """Log a run that has ended, if its attempt failed. An exception of a logging handler of the application is dropped."""
-        if run.failure is None or run.outcome not in _VERBS:
+        if run.failure is None or run.outcome not in FAILURES:
             return
         logger = logger_of(run.dispatch.handler)
         if not logger.isEnabledFor(self._level):
@@ -54,7 +54,7 @@ def _from_the_handler_on(
 def _text_of(run: Run, failure: Failure, *, with_traceback: bool) -> str:
     dispatch = run.dispatch
     text = (
-        f"attempt {dispatch.attempt} of {dispatch.handler} {_VERBS[run.outcome]}: {failure.type}: {failure.message} "
+        f"attempt {dispatch.attempt} of {dispatch.handler} {FAILURES[run.outcome]}: {failure.type}: {failure.message} "
         f"(execution {dispatch.execution_id}; noonday execution show {dispatch.execution_id} --traceback)"
     )
     return f"{text}\n{failure.traceback.rstrip()}" if with_traceback and failure.traceback else text

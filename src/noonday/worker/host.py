@@ -14,7 +14,8 @@ from noonday.model.limits import PROGRESS_BYTES
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
 from noonday.worker.attempt_log import LogRetention
-from noonday.worker.failures import FailureLog
+from noonday.worker.failure_hooks import HookCaller
+from noonday.worker.failures import FAILURES, FailureLog
 from noonday.worker.process import ProcessHost
 from noonday.worker.run import INTERRUPTED, Run
 from noonday.worker.threads import Threads
@@ -51,6 +52,7 @@ class Host:
         on_ended: Callable[[Run], None],
         failure_log: FailureLog | None = None,
         log_retention: LogRetention | None = None,
+        hook_caller: HookCaller | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -69,6 +71,7 @@ class Host:
         self._on_ended = on_ended
         self._failure_log = failure_log or FailureLog()
         self._log_retention = log_retention
+        self._hook_caller = hook_caller or HookCaller(loop)
         self.stepping: tuple[Run, float] | None = None
         """The run whose coroutine executes on the loop now, and since when. Other threads read it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -279,9 +282,10 @@ class Host:
             self._note_failure(run)
 
     def _note_failure(self, run: Run) -> None:
-        """Log a failure. This follows the report, which a slow log must not delay."""
-        if not run.is_abandoned:
+        """Log a failure and call its hooks. This follows the report, which a slow log must not delay."""
+        if not run.is_abandoned and run.outcome in FAILURES:
             self._failure_log.note(run)
+            self._hook_caller.call(run)
         run.error = None  # its traceback keeps the frames of the handler alive
 
 

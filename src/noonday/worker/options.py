@@ -34,6 +34,8 @@ class WorkerOptions:
     """Maximum size of the log lines that are kept of an attempt, in bytes. 0 keeps none."""
     log_level: int = logging.INFO
     """Lowest level of log lines that are kept."""
+    hook_timeout_sec: float = 10.0
+    """Seconds that a function of `on_failure` or `on_dead` has to end."""
     frozen_after_sec: float | None = None
     """If the control loop stalls for longer, a recorder may have marked this worker as lost: the worker stops its runs and
     continues under a new identity. None where the recorder is in the same process and stalls with it."""

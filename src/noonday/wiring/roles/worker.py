@@ -85,5 +85,6 @@ def _options(settings: Settings, concurrency: Mapping[str, int], frozen_after_se
         failure_log_level=logging.getLevelNamesMapping()[worker.failure_log_level],
         log_limit=settings.limits.log_bytes,
         log_level=logging.getLevelNamesMapping()[worker.handler_log_level],
+        hook_timeout_sec=worker.hook_timeout_sec,
         frozen_after_sec=frozen_after_sec,
     )

@@ -92,8 +92,8 @@ SELECT * FROM unnest(:execution_id::uuid[], :dispatch::integer[], :started_ms::b
 ON CONFLICT DO NOTHING;
 
 -- name: keep_logs
--- Insert the log lines of attempts whose execution is stored, and delete those of dispatches that came a number of dispatches
--- or more before.
+-- Insert the log lines of attempts whose execution is stored. Deletes those of dispatches that came a number of dispatches or
+-- more before.
 WITH reported AS MATERIALIZED (
     SELECT * FROM unnest(:execution_id::uuid[], :dispatch::integer[], :started_ms::bigint[], :ended_ms::bigint[],
                          :attempt::integer[], :outcome::smallint[], :logs::bytea[])
