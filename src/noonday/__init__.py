@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Dst, JobSpec, JobType, Overlap, Priority, Target
     from noonday.model.retry import Backoff, RetryPolicy
     from noonday.wiring.application import Noonday
-    from noonday.worker.context import Context, RetryLater, Snooze
+    from noonday.worker.context import Context, FailedAttempt, RetryLater, Snooze
 
 __all__ = [
     "Backoff",
@@ -22,6 +22,7 @@ __all__ = [
     "DoNotRetry",
     "Dst",
     "ExecutionFailed",
+    "FailedAttempt",
     "JobSpec",
     "JobType",
     "Noonday",
@@ -50,7 +51,7 @@ _HOMES = {
     ),
     "noonday.model.retry": ("Backoff", "RetryPolicy"),
     "noonday.wiring.application": ("Noonday",),
-    "noonday.worker.context": ("Context", "RetryLater", "Snooze"),
+    "noonday.worker.context": ("Context", "FailedAttempt", "RetryLater", "Snooze"),
 }
 
 

@@ -47,6 +47,14 @@ def test_subject_of_one_dead_letter_counts_attempts(attempts: int | None, subjec
     assert subject_of(digest(line(job_name="broken")), attempts) == subject
 
 
+def test_text_names_the_command_that_shows_the_traceback_of_a_handler() -> None:
+    command = "noonday execution show x1 --traceback"
+    assert command in text_of_digest(digest(line()))
+    assert command in text_of_digest(digest(line(AlertKind.FAILED)))
+    assert command not in text_of_digest(digest(line(AlertKind.SLOW)))
+    assert command not in text_of_digest(digest(line(endpoint="hooks.example.com")))
+
+
 @pytest.mark.parametrize("kind", AlertKind)
 def test_subject_of_one_event_is_a_sentence(kind: AlertKind) -> None:
     assert subject_of(digest(line(kind))).startswith("[noonday] nightly ")

@@ -234,6 +234,26 @@ def test_why_shows_every_attempt_and_its_error(ask_json: Answer, ask: Run, name:
     assert lines[-1].strip() == f"noonday dead retry {execution}"
 
 
+def test_a_job_that_died_is_found_with_its_error_and_its_log(ask_json: Answer, ask: Run, name: str) -> None:
+    ask_json("job", "create", "--handler", "demo.fail", "--name", name, "--max-attempts", "1", "--json")
+    assert ask("execution", "wait", name).exit_code == 1
+    (dead,) = ask_json("job", "list", "--state", "dead", "--name", name, "--json")["jobs"]
+    assert dead["state"] == "DEAD"
+    execution = ask_json("job", "executions", name, "--json")["executions"][0]["executionId"]
+    commands = (f"noonday execution show {execution} --traceback", f"noonday execution logs {execution}")
+    for said in (ask("job", "show", name).stdout, ask("why", name).stdout):
+        assert all(command in said for command in commands)
+    assert "RuntimeError: attempt 1 was told to fail" in ask(*commands[0].split()[1:]).stdout
+    head, line = ask(*commands[1].split()[1:]).stdout.splitlines()
+    assert head.startswith("attempt 1, FAILED, ended ")
+    assert line.endswith(" INFO     told to fail times=always")
+    (attempt,) = ask_json(*commands[1].split()[1:], "--json")["attempts"]
+    assert (attempt["attempt"], attempt["outcome"], attempt["text"]) == (1, "FAILED", f"{line}\n")
+    none = ask(*commands[1].split()[1:], "--attempt", "2")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert f"no log lines of attempt 2 of {execution}" in none.stderr
+
+
 def test_why_shows_the_next_planned_occurrence(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--at", FAR)
     assert "PLANNED: it fires in 7" in ask("why", name).stdout

@@ -403,6 +403,39 @@ async def test_dispatch_has_the_timeout_of_its_pool(crank: Crank, settings_store
     assert (dispatch.timeout_sec, dispatch.pool_timeout_sec) == (None, 90)
 
 
+@pytest.mark.parametrize(
+    ("policy", "attempts"), [(None, None), (RetryPolicy(max_attempts=7), 7), (RetryPolicy(backoff=Backoff.FIXED), 0)]
+)
+async def test_dispatch_has_the_number_of_attempts_of_its_job(
+    crank: Crank, firing: Firing, policy: RetryPolicy | None, attempts: int | None
+) -> None:
+    await crank.add(job(spec(retry_policy=policy)), job(every(retry_policy=policy)))
+    fired = await crank.fire()
+    assert [dispatch.max_attempts for dispatch in fired.dispatches] == [attempts, attempts]
+    assert [dispatch.secrets for dispatch in fired.dispatches] == [(), ()]
+    batch = Batch(fired.batches[0], INSTANCE, NOW_MS)
+    assert {dispatch.max_attempts for dispatch in await firing.dispatches_of(batch)} == {attempts}
+
+
+async def test_a_retry_has_the_number_of_attempts_of_the_revision_it_was_fired_with(crank: Crank) -> None:
+    one = job(spec(retry_policy=RetryPolicy(3, Backoff.FIXED, initial_delay_ms=1)))
+    await crank.add(one)
+    first = await crank.fire_one()
+    await crank.settle(report(first, Outcome.STARTED))
+    changed = msgspec.structs.replace(one, revision=2, spec=spec(retry_policy=RetryPolicy(max_attempts=9)))
+    await crank.change(one, Change(job=changed))
+    await crank.settle(report(first, Outcome.FAILED, failure=failure()))
+    second = await crank.fire_one(at_ms=NOW_MS + HOUR)
+    assert (second.revision, second.max_attempts) == (1, 3)
+
+
+async def test_dispatch_has_the_number_of_attempts_of_its_pool(crank: Crank, settings_store: SettingsStore) -> None:
+    await settings_store.put_pool(POOL, PoolSettings(retry_policy=RetryPolicy(max_attempts=2)), audit("pool.put"))
+    await crank.add(job())
+    dispatch = await crank.fire_one()
+    assert (dispatch.max_attempts, dispatch.pool_max_attempts, dispatch.pool_timeout_sec) == (None, 2, None)
+
+
 # Batches
 
 

@@ -82,11 +82,11 @@ async def test_an_entry_that_is_too_large_fails_alone(outbox: Outbox, bus: Narro
 
 
 async def test_progress_and_record_are_dropped_before_the_result(outbox: Outbox, bus: NarrowBus) -> None:
-    whole = report(result=b"r", progress=b"p" * LIMIT, details=b"a" * LIMIT)
+    whole = report(result=b"r", progress=b"p" * LIMIT, details=b"a" * LIMIT, logs=b"l" * LIMIT)
     outbox.add([Item(0, whole)])
     await outbox.send()
     await outbox.send()
-    assert await bus.entries() == [msgspec.structs.replace(whole, progress=None, details=None)]
+    assert await bus.entries() == [msgspec.structs.replace(whole, progress=None, details=None, logs=None)]
 
 
 def test_the_text_of_a_failure_is_cut_and_its_outcome_stays() -> None:

@@ -110,7 +110,9 @@ def _details(line: DigestItem, lines: Sequence[DigestItem]) -> list[str]:
     span = text_of(first_ms) if first_ms == last_ms else f"{text_of(first_ms)} to {text_of(last_ms)}"
     fields = {"job": line.job_id, "execution": line.execution_id, "pool": line.pool, "endpoint": line.endpoint}
     references = ", ".join(f"{label} {single_line(value)}" for label, value in fields.items() if value)
-    return [detail for detail in (span, references, single_line(line.message)) if detail]
+    is_handler = line.kind in (AlertKind.FAILED, AlertKind.EXHAUSTED) and line.endpoint is None
+    look = f"noonday execution show {line.execution_id} --traceback" if is_handler and line.execution_id else ""
+    return [detail for detail in (span, references, single_line(line.message), look) if detail]
 
 
 def _entry(line: DigestItem) -> dict[str, Any]:

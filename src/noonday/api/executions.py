@@ -5,7 +5,7 @@ from typing import Literal
 from noonday.api.context import RequestContext
 from noonday.api.query import ViewQuery
 from noonday.api.routing import Cursor, ExecutionIdInPath, JobIdInPath, PageSize, Route
-from noonday.model.view import ExecutionPage, ExecutionView
+from noonday.model.view import ExecutionLogsView, ExecutionPage, ExecutionView
 
 # No execution stays in FAILED: it moves on to the next attempt or to DEAD.
 ExecutionStateName = Literal["PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"]
@@ -37,6 +37,15 @@ async def get_execution(context: RequestContext, execution_id: ExecutionIdInPath
     return await context.intake.executions.get(context.caller, execution_id, summary=query.view == "summary")
 
 
+async def get_execution_logs(context: RequestContext, execution_id: ExecutionIdInPath) -> ExecutionLogsView:
+    """Get what the handler of an execution logged, by attempt.
+
+    Each attempt has its last `limits.log_bytes`, and an execution its last 10 dispatches that logged. The lines of an attempt are
+    there once it has ended.
+    """
+    return await context.intake.executions.get_logs(context.caller, execution_id)
+
+
 async def cancel_execution(context: RequestContext, execution_id: ExecutionIdInPath) -> ExecutionView:
     """Request the cancellation of an execution.
 
@@ -48,5 +57,6 @@ async def cancel_execution(context: RequestContext, execution_id: ExecutionIdInP
 ROUTES = (
     Route("GET", "/v1/jobs/{jobId}/executions", list_executions, scope="read"),
     Route("GET", "/v1/executions/{executionId}", get_execution, scope="read"),
+    Route("GET", "/v1/executions/{executionId}/logs", get_execution_logs, scope="read"),
     Route("POST", "/v1/executions/{executionId}/cancel", cancel_execution, scope="write", status=202),
 )

@@ -7,11 +7,12 @@ import msgspec
 
 from noonday.model.preference import PreferenceView
 from noonday.model.tasks.wire import TaskCallView, TaskDeadLetterView, TaskExchangeView, TaskView
-from noonday.model.view import ExecutionView, JobView
+from noonday.model.view import AttemptLogsView, ExecutionView, JobView
 
 REDACTED_FIELDS: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     JobView: ("payload",),
     ExecutionView: ("progress", "result"),
+    AttemptLogsView: ("text",),
     TaskView: ("payload",),
     TaskCallView: ("webhook_url",),
     TaskDeadLetterView: ("webhook_url",),

@@ -161,7 +161,11 @@ def _hints(alerts: list[AlertView]) -> Iterator[str]:
 
 def _todo(one: AlertView) -> str | None:
     if one.kind in (AlertKind.FAILED, AlertKind.EXHAUSTED) and one.job_id:
-        look = f"noonday task calls {one.job_id}" if one.task_id else f"noonday job show {one.job_id}"
+        look = f"noonday job show {one.job_id}"
+        if one.task_id:
+            look = f"noonday task calls {one.job_id}"
+        elif one.execution_id:
+            look = f"noonday execution show {one.execution_id} --traceback"
         again = f"; then noonday dead retry --job {one.job_id}" if one.kind is AlertKind.EXHAUSTED else ""
         return look + again
     if one.kind is AlertKind.STOPPED and one.task_id:

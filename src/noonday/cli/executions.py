@@ -1,4 +1,4 @@
-"""`noonday execution`: show, wait for and cancel executions."""
+"""`noonday execution`: show, wait for and cancel executions, and show their logs."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,6 +20,7 @@ from noonday.sdk.sync import SyncClient
 EXAMPLES = """
 Examples:
   noonday execution show 019a3f2e-...      show attempts, errors, progress and result
+  noonday execution logs 019a3f2e-...      show what its handler logged
   noonday execution wait nightly           wait for the latest execution of a job and print its result
   noonday execution cancel 019a3f2e-...
 """
@@ -27,7 +28,7 @@ Examples:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def execution() -> None:
-    """Show, wait for and cancel executions of a job."""
+    """Show, wait for and cancel executions of a job, and show their logs."""
 
 
 @execution.command("show")
@@ -45,6 +46,29 @@ def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool)
         show("", _attempts(found))
     if found.error and found.error.traceback and traceback:
         show("", Text(printable(found.error.traceback)))
+    return None
+
+
+@execution.command()
+@click.argument("execution_id", metavar="EXECUTION")
+@click.option("--attempt", type=click.IntRange(min=1), help="Show only this attempt.")
+@json_option
+@with_client("read")
+def logs(client: SyncClient, execution_id: str, attempt: int | None, as_json: bool) -> None:
+    """Show what the handler of an execution logged, by attempt.
+
+    Shows the last lines that it logged through `ctx.logger`. The lines of an attempt are kept when it ends.
+    """
+    found = client.get_execution_logs(checked(execution_id))
+    if as_json:
+        return show_json(found)
+    wanted = [each for each in found.attempts if attempt in (None, each.attempt)]
+    if not wanted:
+        of = f"attempt {attempt} of {execution_id}" if attempt else execution_id
+        click.echo(f"no log lines of {of}; those of an attempt are kept when it ends", err=True)
+    for each in wanted:
+        done(f"attempt {each.attempt}, {each.outcome}, ended {whole(each.finished_at)}:")
+        click.echo(printable((each.text or "[redacted]").expandtabs()), nl=False)
     return None
 
 

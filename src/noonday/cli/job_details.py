@@ -1,5 +1,6 @@
 """Descriptions of jobs and their schedules, for people."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -7,7 +8,15 @@ from noonday.cli.instants import length, whole
 from noonday.cli.screen import cell_text, compact, state
 from noonday.model.job import CatchUp, Concurrency, Dst, JobType
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.view import JobView
+from noonday.model.view import ExecutionView, JobView
+
+
+def how_to_see_the_error(executions: Sequence[ExecutionView]) -> str | None:
+    """Return the commands that show the traceback and the log of the latest of these executions that failed, if any did."""
+    one = next((each.execution_id for each in executions if each.error is not None), None)
+    if one is None:
+        return None
+    return f"To see the last error: noonday execution show {one} --traceback; and the log: noonday execution logs {one}"
 
 
 def took(started: datetime | None, finished: datetime | None) -> str:

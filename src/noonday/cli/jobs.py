@@ -13,7 +13,7 @@ from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
-from noonday.cli.job_details import facts_of, schedule_of, took
+from noonday.cli.job_details import facts_of, how_to_see_the_error, schedule_of, took
 from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
 from noonday.cli.lookup import find_job
 from noonday.cli.paging import PAGE, first_of, page_size
@@ -140,6 +140,8 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
         show(Text(f"warning: {warning}", style="yellow"))
     if found.executions:
         show("", executions_table(found.executions))
+    if look := how_to_see_the_error(found.executions):
+        show("", look)
     return None
 
 

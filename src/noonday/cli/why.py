@@ -8,7 +8,7 @@ import click
 from noonday.cli.client import with_client
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, length, now, printable, relative, whole
-from noonday.cli.job_details import in_its_zone, schedule_of
+from noonday.cli.job_details import how_to_see_the_error, in_its_zone, schedule_of
 from noonday.cli.lookup import find_job
 from noonday.cli.screen import done, json_option, patience, show_json
 from noonday.model.view import AttemptView, ExecutionView, JobView, OccurrenceView
@@ -171,6 +171,8 @@ def _rest(one: ExecutionView) -> Iterator[str]:
         yield f"Attempt {one.attempt} starts {relative(one.next_attempt_at)}."
     if one.cancel_requested:
         yield f"The execution was asked to stop: {REVOCATIONS.get(one.cancel_requested) or printable(one.cancel_requested)}."
+    if look := how_to_see_the_error([one]):
+        yield look
     if one.state == "DEAD":
         yield f"The execution failed permanently after attempt {one.attempt}. To run it again:"
         yield f"  noonday dead retry {one.execution_id}"

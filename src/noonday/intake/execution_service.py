@@ -17,7 +17,7 @@ from noonday.model.execution import Execution, State
 from noonday.model.ids import ExecutionId, JobId
 from noonday.model.job import Concurrency
 from noonday.model.snapshot import Snapshot
-from noonday.model.view import ExecutionPage, ExecutionView
+from noonday.model.view import ExecutionLogsView, ExecutionPage, ExecutionView
 from noonday.ports.clock import Clock
 from noonday.ports.queries import QueryStore
 from noonday.ports.workload import Workload
@@ -52,6 +52,11 @@ class ExecutionService:
         spec = job.job.spec if job else None
         waiting_for = await self._waiting_for(row, spec.concurrency if spec else None)
         return self._presenter.execution(row, spec.name if spec else None, waiting_for, summary=summary)
+
+    async def get_logs(self, caller: Caller, execution_id: str) -> ExecutionLogsView:
+        """Return what the handler of an execution logged. Raises NotFound."""
+        row = await get_execution_row(self._query_store, caller, execution_id)
+        return self._presenter.logs(row, await self._query_store.attempt_logs(caller.tenant, row.id))
 
     async def list_executions(
         self,

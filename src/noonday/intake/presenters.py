@@ -9,9 +9,10 @@ import msgspec
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
+from noonday.model.attempt import AttemptLogs
 from noonday.model.change import ChangeResult
 from noonday.model.errors import BadKey
-from noonday.model.execution import Cause, Execution, Failure, State
+from noonday.model.execution import Cause, Execution, Failure, Outcome, State
 from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId
 from noonday.model.job import Job, JobState, JobType, instant_of
@@ -19,9 +20,11 @@ from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
 from noonday.model.usage import UsageTotals
 from noonday.model.view import (
+    AttemptLogsView,
     AttemptView,
     DayUsedView,
     DeadLetterView,
+    ExecutionLogsView,
     ExecutionView,
     JobView,
     TransitionView,
@@ -123,6 +126,22 @@ class Presenter:
         row = next(e for e in applied.after.executions if e.id == execution_id)
         return self.execution(row, applied.after.job.spec.name)
 
+    def logs(self, row: Execution, attempts: Sequence[AttemptLogs]) -> ExecutionLogsView:
+        return ExecutionLogsView(
+            execution_id=row.id,
+            attempts=tuple(
+                AttemptLogsView(
+                    attempt=each.attempt,
+                    dispatch=each.dispatch,
+                    outcome=Outcome(each.outcome).name,
+                    started_at=instant_of(each.started_ms or None),
+                    finished_at=instant_of(each.ended_ms),
+                    text=self._open_text(each.logs, row.tenant, row.job_id),
+                )
+                for each in attempts
+            ),
+        )
+
     def dead_letter(
         self, row: Execution, died_ms: int, archived: bool, retried_as: str | None, job_name: str | None = None
     ) -> DeadLetterView:
@@ -144,6 +163,12 @@ class Presenter:
         except RecursionError:
             # The value was stored before nesting was limited.
             return {"unreadable": "nested too deeply to be decoded"}
+
+    def _open_text(self, sealed: bytes, tenant: str, job_id: str) -> str:
+        try:
+            return self._keyring.open(sealed, context_of(tenant, job_id)).decode("utf-8", "replace")
+        except BadKey as error:
+            return f"[unreadable: {error.detail}]"
 
 
 def state_of(row: JobRow) -> str:

@@ -1,4 +1,4 @@
-"""Records of attempts that handlers keep."""
+"""Records and log lines of attempts that handlers keep."""
 
 import msgspec
 
@@ -15,3 +15,15 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     ended_ms: int
     details: bytes
     """The details, as ciphertext."""
+
+
+class AttemptLogs(msgspec.Struct, frozen=True):
+    """The last log lines of one attempt."""
+
+    dispatch: int
+    attempt: int
+    outcome: int
+    started_ms: int
+    ended_ms: int
+    logs: bytes
+    """The lines, as ciphertext."""

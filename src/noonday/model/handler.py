@@ -1,7 +1,7 @@
 """A handler as a registry keeps it and a worker runs it: the function, its mode, its codecs and its limits."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,23 @@ class Mode(StrEnum):
     """A plain function, in a thread."""
     PROCESS = "PROCESS"
     """A plain function, in a spawned process that can be killed."""
+
+
+@dataclass(eq=False)
+class FailureHooks:
+    """Functions of an application that are called after failed attempts of its handlers."""
+
+    on_failure: list[Callable[..., Any]] = field(default_factory=list)
+    on_dead: list[Callable[..., Any]] = field(default_factory=list)
+    included_by: list["FailureHooks"] = field(default_factory=list)
+    """The hooks of applications that include this one. They are called for its handlers too."""
+
+    def with_including(self) -> list["FailureHooks"]:
+        """Return these hooks and those of all applications that include this one, each once."""
+        found = [self]
+        for hooks in found:
+            found += [each for each in hooks.included_by if each not in found]
+        return found
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,7 @@ class Handler:
     doc: str | None = None
     slack_sec: float = 0
     """Seconds that the worker waits beyond the timeout, because the handler enforces its timeout itself."""
+    hooks: FailureHooks | None = None
 
     def info(self) -> HandlerInfo:
         """Return the description that the worker announces on the log."""

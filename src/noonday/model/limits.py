@@ -36,6 +36,12 @@ ATTEMPT_RECORD_BYTES = 192 * KIB
 PROGRESS_BYTES = 64 * KIB
 """Default maximum size of a run's progress."""
 
+LOG_BYTES = 64 * KIB
+"""Default maximum size of the log lines that are kept of an attempt."""
+
+LOGGED_DISPATCHES = 10
+"""Number of dispatches of an execution, the last ones, whose log lines are kept."""
+
 BEAT_BYTES = 256 * KIB
 """Maximum size of all progress in one beat, unless the progress of a single run is larger. More is split into several beats."""
 
@@ -63,6 +69,7 @@ class Sizes:
     result_bytes: int = 64 * KIB
     batch_jobs: int = 10_000
     message_bytes: int = MESSAGE_BYTES
+    log_bytes: int = LOG_BYTES
 
     @property
     def pack_bytes(self) -> int:
@@ -76,9 +83,10 @@ class Sizes:
 
     @property
     def report_bytes(self) -> int:
-        """Maximum size of a report: a result, the last progress, a failure, an attempt record, and its head."""
+        """Maximum size of a report: a result, the last progress, log lines, a failure, an attempt record, and its head."""
         failure = _UTF8_BYTES * (FAILURE_CHARS + TRACEBACK_CHARS)
-        return self.result_bytes + self.progress_bytes + failure + ATTEMPT_RECORD_BYTES + 3 * SEALED_BYTES + HEAD_BYTES
+        sealed = self.result_bytes + self.progress_bytes + self.log_bytes + ATTEMPT_RECORD_BYTES + 4 * SEALED_BYTES
+        return sealed + failure + HEAD_BYTES
 
     @property
     def body_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Messages of the bus: dispatches to workers, and the entries that workers and recorders write to the events log."""
 
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -50,6 +51,17 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The weight of its tenant where tenants take turns."""
     limits: EndpointLimits | None = None
     """The limits of the endpoint, if it has any."""
+    max_attempts: int | None = None
+    """Number of attempts by the retry policy of the job as it was fired. None if it has none; 0: the policy has the default."""
+    pool_max_attempts: int | None = None
+    """Number of attempts by the retry policy of the pool, likewise."""
+
+    def with_pool_defaults(self, defaults: Mapping[str, Any] | None) -> "Dispatch":
+        """Return the dispatch with the timeout and the number of attempts (`timeout_sec`, `max_attempts`) of its pool, if any."""
+        if defaults is None:
+            return self
+        timeout_sec, attempts = defaults["timeout_sec"], defaults["max_attempts"]
+        return msgspec.structs.replace(self, pool_timeout_sec=timeout_sec, pool_max_attempts=attempts)
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report"):
@@ -80,9 +92,11 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     details: bytes | None = None
     """Ciphertext of the attempt record."""
     attempt: int = 0
-    """The number of the attempt, if it has an attempt record."""
+    """The number of the attempt, if it has an attempt record or log lines."""
     endpoint: str | None = None
     """The endpoint that was called, if the outcome is evidence of its health: a success, or a failure that it caused."""
+    logs: bytes | None = None
+    """Ciphertext of the last log lines of the attempt. None if it logged nothing."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

@@ -68,6 +68,27 @@ class ExecutionView(_View, frozen=True, kw_only=True):
     """True if an operator of another tenant reads the execution. `progress` and `result` are null then."""
 
 
+class AttemptLogsView(_View, frozen=True, kw_only=True):
+    """The log lines of one attempt. An attempt that was snoozed or interrupted has one entry for each dispatch."""
+
+    attempt: int
+    dispatch: int
+    outcome: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    text: str | None
+    """The last lines that the handler logged, each with time and level, after a note of what was dropped before them."""
+    redacted: bool | UnsetType = UNSET
+    """True if an operator of another tenant reads the lines. `text` is null then."""
+
+
+class ExecutionLogsView(_View, frozen=True, kw_only=True):
+    """What the handler of an execution logged, attempt by attempt, oldest first."""
+
+    execution_id: str
+    attempts: tuple[AttemptLogsView, ...]
+
+
 class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=False):
     job_id: str
     tenant: str

@@ -74,6 +74,14 @@ class Executions(ABC):
         """Return the attempt records of an execution, in the order of the attempts."""
 
     @abstractmethod
+    async def keep_logs(self, reports: Sequence[Report]) -> None:
+        """Store the log lines of these reports, all of which have some. Lines that are stored already are not stored again.
+
+        Called before the reports are settled; lines of reports that are then refused stay. Of each execution, the lines of the
+        last LOGGED_DISPATCHES dispatches stay. Lines of an execution that is no longer stored are dropped.
+        """
+
+    @abstractmethod
     async def incidents(self, limit: int) -> list[Incident]:
         """Return the oldest incidents. `Alerts.record` turns them into alerts and deletes them."""
 

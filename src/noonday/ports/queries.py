@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
+from noonday.model.attempt import AttemptLogs
 from noonday.model.execution import Execution
 from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
 from noonday.model.firing import Decision
@@ -69,6 +70,10 @@ class QueryStore(ABC):
     @abstractmethod
     async def count_tasks(self, tenant: TenantId, status: str | None, most: int) -> int:
         """Return how many jobs `list_tasks` would list, counted up to `most`."""
+
+    @abstractmethod
+    async def attempt_logs(self, tenant: TenantId, execution_id: ExecutionId) -> list[AttemptLogs]:
+        """Return the log lines of an execution's attempts, oldest first. Attempts that logged nothing are left out."""
 
     @abstractmethod
     async def find_execution(self, tenant: TenantId, execution_id: ExecutionId) -> Execution | None: ...

@@ -221,6 +221,8 @@ class Recorder:
         spans = self._tracing.settling(reports)
         if any(report.details is not None for report in reports):
             await self._executions.keep_attempts(reports)
+        if logged := [report for report in reports if report.logs is not None]:
+            await self._executions.keep_logs(logged)
         settled = await self._executions.settle(
             reports, signs, was=self._checkpoint, now=now, now_ms=self._clock.now_ms()
         )

@@ -9,7 +9,7 @@ import msgspec
 
 from noonday.model.errors import ExecutionFailed, NoondayError
 from noonday.model.execution import FINAL
-from noonday.model.view import ExecutionPage, ExecutionView, JobView
+from noonday.model.view import ExecutionLogsView, ExecutionPage, ExecutionView, JobView
 from noonday.sdk.methods import ApiMethods, Listing
 from noonday.sdk.payload import decoder_of
 from noonday.sdk.spec import Duration, seconds_of
@@ -31,6 +31,10 @@ class ExecutionMethods(ApiMethods):
 
     async def get_execution(self, execution_id: str) -> ExecutionView:
         return await self._http.get(ExecutionView, path_of("executions", execution_id))
+
+    async def get_execution_logs(self, execution_id: str) -> ExecutionLogsView:
+        """Return what the handler of an execution logged, by attempt. The lines of an attempt are there once it has ended."""
+        return await self._http.get(ExecutionLogsView, path_of("executions", execution_id, "logs"))
 
     def list_executions(
         self, job_id: str, *, state: str | None = None, cursor: str | None = None, limit: int | None = None

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
@@ -9,7 +10,7 @@ import msgspec
 
 from noonday.model import job
 from noonday.model.errors import Conflict, InvalidInput, nearest
-from noonday.model.handler import Handler, Mode
+from noonday.model.handler import FailureHooks, Handler, Mode
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.retry import RetryPolicy
 from noonday.sdk.payload import label, shape_of, to_builtins
@@ -43,6 +44,7 @@ class Registry:
     def __init__(self) -> None:
         self.handlers: dict[tuple[str, str], Handler] = {}
         self.declared: list[JobSpec] = []
+        self._hooks = FailureHooks()
 
     @overload
     def handler(self, name: F, /) -> F: ...
@@ -124,6 +126,22 @@ class Registry:
     def include(self, other: "Registry") -> None:
         """Add all handlers and declared jobs of another registry. Raises Conflict, and adds none, if a name is taken."""
         self._add(list(other.handlers.values()), other.declared)
+        if other is not self and self._hooks not in other._hooks.included_by:
+            other._hooks.included_by.append(self._hooks)
+
+    def on_failure(self, function: F) -> F:
+        """Call a function `(ctx, failed)` after each failed attempt of a handler, in the worker that ran it: `@app.on_failure`.
+
+        It may be `async def` or `def`, and has `worker.hook_timeout_sec` to end. Its exceptions are logged. The attempt is
+        reported whatever the function does. It is called at most once for each attempt: not if the worker dies.
+        """
+        self._hooks.on_failure.append(_checked_hook(function))
+        return function
+
+    def on_dead(self, function: F) -> F:
+        """Like `on_failure`, for the last attempt of an execution: its attempts are used up, or it is not to be retried."""
+        self._hooks.on_dead.append(_checked_hook(function))
+        return function
 
     def spec_for(
         self,
@@ -187,7 +205,8 @@ class Registry:
                 raise Conflict(
                     f"two declared jobs are named {spec.name}; names of declared jobs must be unique across pools"
                 )
-        self.handlers.update({(handler.pool, handler.name): handler for handler in handlers})
+        mine = [handler if handler.hooks else replace(handler, hooks=self._hooks) for handler in handlers]
+        self.handlers.update({(handler.pool, handler.name): handler for handler in mine})
         self.declared += new
 
     def _find(self, wanted: str | Callable[..., Any], pool: str | None) -> Handler | None:
@@ -220,6 +239,16 @@ class Registry:
         detail = f"unknown handler {name}" + (f"; did you mean {guess}?" if guess else "")
         detail += "; for a handler of another application, set pool"
         return InvalidInput.of("/target/handler", detail, name, allowed=names, nearest=guess)
+
+
+def _checked_hook(function: F) -> F:
+    if not callable(function):
+        raise InvalidInput(f"{function!r} cannot be a hook: expected a function (ctx, failed), `async def` or `def`")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise InvalidInput(f"{label(function)} cannot be a hook: expected two parameters, (ctx, failed)") from None
+    return function
 
 
 def _handler_of(

@@ -110,6 +110,7 @@ class SyncExecutionMethods(_Resource[Client]):
     """`ExecutionMethods` without `async`."""
 
     get_execution = blocking(ExecutionMethods.get_execution)
+    get_execution_logs = blocking(ExecutionMethods.get_execution_logs)
     list_executions = paging(ExecutionMethods.list_executions)
     cancel = blocking(ExecutionMethods.cancel)
     result = blocking(ExecutionMethods.result)

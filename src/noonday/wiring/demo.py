@@ -31,6 +31,7 @@ async def sleep(ctx: Context, payload: dict[str, Any] | None = None) -> str:
 async def fail(ctx: Context, payload: dict[str, Any] | None = None) -> str:
     """Fail `times` times (default: always), then succeed."""
     times = (payload or {}).get("times")
+    ctx.logger.info("told to fail", times="always" if times is None else times)
     if times is None or ctx.attempt <= int(times):
         raise RuntimeError(f"attempt {ctx.attempt} was told to fail")
     return f"succeeded at attempt {ctx.attempt}"

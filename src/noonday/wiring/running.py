@@ -12,7 +12,7 @@ from noonday.model.caller import Caller
 from noonday.model.errors import EngineStopped, ExecutionFailed, NoondayError
 from noonday.model.ids import JobId, TenantId
 from noonday.model.job import JobSpec
-from noonday.model.view import ExecutionView, JobView, PoolSettings
+from noonday.model.view import ExecutionLogsView, ExecutionView, JobView, PoolSettings
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
 from noonday.wiring.engine_thread import EngineLoop
@@ -114,6 +114,9 @@ class Running:
 
     async def get_execution(self, execution: str) -> ExecutionView:
         return await self._thread.call(lambda: self._access.engine.services.executions.get(OWNER, execution))
+
+    async def get_execution_logs(self, execution: str) -> ExecutionLogsView:
+        return await self._thread.call(lambda: self._access.engine.services.executions.get_logs(OWNER, execution))
 
     async def cancel(self, execution: str) -> ExecutionView:
         return await self._thread.call(lambda: self._access.engine.services.executions.cancel(OWNER, execution))

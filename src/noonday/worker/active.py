@@ -110,6 +110,7 @@ class ActiveRuns:
             mode=run.mode.value,
         )
         stand_in = run.stand_in(self._clock.now_ms())
+        run.is_abandoned = True
         self._runs[run.dispatch.execution_id] = stand_in
         if self.abandoned.add(run):
             self._hosts.abandon(run)
@@ -117,6 +118,7 @@ class ActiveRuns:
             self._capacity.keep_slot(run)
         self._metrics.abandoned.inc()
         self._ended.add(stand_in)
+        self._hosts.note_failure(stand_in)
 
     def without_abandoned(self, ended: list[Run]) -> list[Run]:
         """Return the ended runs without abandoned ones, whose ends are reported already. Free the slots that those kept."""

@@ -22,20 +22,23 @@ from typing import Any
 
 from noonday.model.execution import Outcome
 from noonday.model.handler import Handler, Mode
-from noonday.worker.context import Cancelled, Context, _Done
+from noonday.worker.context import Cancelled, Context, _Done, log_fields
 from noonday.worker.function_ref import FunctionRef
+from noonday.worker.handler_log import MAX_RECORD_CHARS, HandlerLogger, logger_of
 from noonday.worker.lifeline import end_with
 from noonday.worker.process_messages import (
     HEAD_BYTES,
     Call,
     Cancel,
+    FromChild,
     HandlerEnded,
     HandlerEntered,
+    LogMessage,
     ProgressMessage,
     decode_from_worker,
     packed,
 )
-from noonday.worker.run import Run, decode_json
+from noonday.worker.run import Run, clean, decode_json
 
 
 def main(channel_fd: int, lifeline_fd: int) -> None:
@@ -66,7 +69,7 @@ class _Channel:
         self._socket.setblocking(True)  # the worker's program may have set a default timeout
         self._sending = threading.Lock()
 
-    def send(self, message: HandlerEntered | ProgressMessage | HandlerEnded) -> None:
+    def send(self, message: FromChild) -> None:
         with self._sending:
             self._socket.sendall(packed(message))
 
@@ -82,13 +85,14 @@ class _Channel:
 
 
 class _ProcessContext(Context):
-    """A context that sends its heartbeats to the worker."""
+    """A context that sends its heartbeats and log records to the worker."""
 
-    __slots__ = ("_send",)
+    __slots__ = ("_log_level", "_send")
 
-    def __init__(self, call: Call, send: Callable[[ProgressMessage], None]) -> None:
+    def __init__(self, call: Call, send: Callable[[ProgressMessage | LogMessage], None]) -> None:
         progress = None if call.progress is None else decode_json(call.progress)
         super().__init__(call.dispatch, call.token, progress, call.progress_limit)
+        self._log_level = call.log_level
         self._send = send
 
     def heartbeat(self, progress: Any = None) -> _Done:
@@ -97,8 +101,15 @@ class _ProcessContext(Context):
         return done
 
     def stop_sending(self) -> None:
-        """Send no more heartbeats. A thread that the handler left behind must not send them for the next handler."""
+        """Send nothing more. A thread that the handler left behind must not send for the next handler."""
         self._send = lambda message: None
+
+    def _new_logger(self) -> HandlerLogger:
+        return HandlerLogger(logger_of(self.handler), log_fields(self._dispatch), self._forward)
+
+    def _forward(self, level: int, text: str) -> None:
+        if level >= self._log_level:
+            self._send(LogMessage(level, clean(text, MAX_RECORD_CHARS)))
 
 
 def _receive_messages(channel: _Channel, calls: "SimpleQueue[tuple[Call, _ProcessContext]]") -> None:

@@ -19,9 +19,10 @@ from noonday.worker.context import Context
 from noonday.worker.process_messages import (
     Call,
     Cancel,
+    FromChild,
     HandlerEnded,
     HandlerEntered,
-    ProgressMessage,
+    LogMessage,
     decode_from_child,
     packed,
     pop_messages,
@@ -155,7 +156,7 @@ class ChildProcess:
         self._is_too_slow = True
         self.kill()
 
-    def _receive(self, message: HandlerEntered | ProgressMessage | HandlerEnded) -> None:
+    def _receive(self, message: FromChild) -> None:
         if isinstance(message, HandlerEntered):
             if self._enter_timer is not None:
                 self._enter_timer.cancel()
@@ -163,6 +164,9 @@ class ChildProcess:
         elif isinstance(message, HandlerEnded):
             if not self._ended.done():
                 self._ended.set_result(message)
+        elif isinstance(message, LogMessage):
+            if self._context is not None:
+                self._context.logger.relay(message.level, message.text)
         elif self._context is not None:
             if message.progress is not None:
                 self._context._reported_progress = message.progress

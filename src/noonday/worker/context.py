@@ -1,5 +1,6 @@
 """The context that a handler is called with, and the exceptions it may raise."""
 
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ from noonday.model.execution import Failure
 from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Dispatch, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
+from noonday.worker.attempt_log import LogRetention
+from noonday.worker.handler_log import HandlerLogger, logger_of
 
 if TYPE_CHECKING:
     from noonday.worker.completing import Completer
@@ -64,6 +67,8 @@ class _Done:
 
 
 _DONE = _Done()
+_MAKING_LOGGER = threading.Lock()
+"""Threads of one handler share its logger, which has the lines that are kept."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -81,12 +86,14 @@ class Context:
     _encode: Callable[[Any], bytes] | None = None
     _started_ms: int = 0
     _checked_ms: int = 0
+    _log_retention: LogRetention | None = None
     _completed: bool = False
     _reported_progress: Any = None
     _has_new_heartbeat: bool = False
     _cancel_reason: str | None = None
     _observed: bool = False
     _attempt_record: bytes | None = None
+    _logger: HandlerLogger | None = None
 
     @property
     def execution_id(self) -> str:
@@ -197,10 +204,41 @@ class Context:
             raise Cancelled(self._cancel_reason or "")
 
     @property
-    def logger(self) -> Any:
-        """A structlog logger with this run's ids bound as fields."""
-        import structlog  # takes a third of a second, which a spawned handler without logs saves
+    def logger(self) -> HandlerLogger:
+        """A standard logger, `noonday.handler.<name>`, whose records have this run's ids as attributes.
 
-        return structlog.get_logger("noonday.handler").bind(
-            execution_id=self.execution_id, job_id=self.job_id, handler=self.handler, attempt=self.attempt
-        )
+        The last lines are kept with the execution: `noonday execution logs`.
+        Keyword arguments are appended to the message: `ctx.logger.info("sent", to=7)`.
+        """
+        if self._logger is None:
+            with _MAKING_LOGGER:
+                self._logger = self._logger or self._new_logger()
+        return self._logger
+
+    def _new_logger(self) -> HandlerLogger:
+        kept = None if self._log_retention is None else self._log_retention.new_log()
+        return HandlerLogger(logger_of(self.handler), log_fields(self._dispatch), kept=kept)
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """A failed attempt, as hooks get it."""
+
+    outcome: str
+    """FAILED or TIMED_OUT."""
+    error: Failure
+    """The error as it is stored with the execution."""
+    exception: BaseException | None
+    """The exception that the handler raised; None if it ran in another process or did not end."""
+    is_last: bool
+    """True if no attempt follows: the execution is DEAD once the attempt is recorded."""
+
+
+def log_fields(dispatch: Dispatch) -> dict[str, object]:
+    """Return the fields of each log record about a run."""
+    return {
+        "execution_id": dispatch.execution_id,
+        "job_id": dispatch.job_id,
+        "handler": dispatch.handler,
+        "attempt": dispatch.attempt,
+    }

@@ -13,8 +13,11 @@ from noonday.model.handler import Mode
 from noonday.model.limits import PROGRESS_BYTES
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
+from noonday.worker.attempt_log import LogRetention
+from noonday.worker.failure_hooks import HookCaller
+from noonday.worker.failures import FAILURES, FailureLog
 from noonday.worker.process import ProcessHost
-from noonday.worker.run import INTERRUPTED, Run, failure_of
+from noonday.worker.run import INTERRUPTED, Run
 from noonday.worker.threads import Threads
 
 _SLICE_SEC = 0.002
@@ -47,6 +50,9 @@ class Host:
         result_limit: int,
         progress_limit: int = PROGRESS_BYTES,
         on_ended: Callable[[Run], None],
+        failure_log: FailureLog | None = None,
+        log_retention: LogRetention | None = None,
+        hook_caller: HookCaller | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -63,6 +69,9 @@ class Host:
         self._result_limit = result_limit
         self._progress_limit = progress_limit
         self._on_ended = on_ended
+        self._failure_log = failure_log or FailureLog()
+        self._log_retention = log_retention
+        self._hook_caller = hook_caller or HookCaller(loop)
         self.stepping: tuple[Run, float] | None = None
         """The run whose coroutine executes on the loop now, and since when. Other threads read it."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,6 +89,10 @@ class Host:
     def abandon(self, run: Run) -> None:
         """Give the slot and the thread of a run that ignores its cancellation to another run."""
         self._loop.call_soon_threadsafe(self._abandon, run)
+
+    def note_failure(self, run: Run) -> None:
+        """Log the failure of a run that ended outside of this host, as the stand-in of an abandoned run does."""
+        self._loop.call_soon_threadsafe(self._note_failure, run)
 
     def close(self) -> None:
         """Close threads and kill processes. Threads that run a handler continue to its end."""
@@ -161,10 +174,10 @@ class Host:
             self._enter(run)
         run.span = self._tracing.begin(run.dispatch)
         try:
-            arguments = run.open_payload(self._keyring, self._progress_limit)
+            arguments = run.open_payload(self._keyring, self._progress_limit, self._log_retention)
         except Exception as error:
             self._enter(run)
-            run.outcome, run.failure = Outcome.FAILED, failure_of(error, retryable=False)
+            run.refuse(error)
             return None
         if handler.mode is Mode.THREAD:
             return self._in_thread(run, arguments)
@@ -265,6 +278,15 @@ class Host:
         if run.span is not None:
             self._tracing.end(run.span, run.outcome, run.failure.type if run.failure else None)
         self._on_ended(run)
+        if run.error is not None or run.failure is not None:
+            self._note_failure(run)
+
+    def _note_failure(self, run: Run) -> None:
+        """Log a failure and call its hooks. This follows the report, which a slow log must not delay."""
+        if not run.is_abandoned and run.outcome in FAILURES:
+            self._failure_log.note(run)
+            self._hook_caller.call(run)
+        run.error = None  # its traceback keeps the frames of the handler alive
 
 
 class _Suspended:

@@ -7,6 +7,9 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.handler import Handler, Mode
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
+from noonday.worker.attempt_log import LogRetention
+from noonday.worker.failure_hooks import HookCaller
+from noonday.worker.failures import FailureLog
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.options import WorkerOptions
 from noonday.worker.run import Run
@@ -31,6 +34,7 @@ class Hosts:
         on_ended: Callable[[Run], None],
     ) -> None:
         """Must be called on the control loop. `on_ended` is called on the loop of a host."""
+        self._hook_caller = HookCaller(handlers_loop, options.hook_timeout_sec)
         modes = {handler.mode for handler in handlers.values()}
 
         def host_on(loop: asyncio.AbstractEventLoop) -> Host:
@@ -46,6 +50,9 @@ class Hosts:
                 result_limit=options.result_limit,
                 progress_limit=options.progress_limit,
                 on_ended=on_ended,
+                failure_log=FailureLog(options.failure_log_level),
+                log_retention=LogRetention(options.log_limit, options.log_level, clock.now_ms),
+                hook_caller=self._hook_caller,
             )
 
         one_host = handlers_loop is asyncio.get_running_loop() or modes <= {Mode.ASYNC}
@@ -77,9 +84,19 @@ class Hosts:
         """Give the slot and the thread of a run that ignores its cancellation to another run."""
         self._host_of(run).abandon(run)
 
+    def note_failure(self, run: Run) -> None:
+        """Log the failure of a run that ended outside of its host."""
+        self._host_of(run).note_failure(run)
+
+    @property
+    def pending_hooks(self) -> int:
+        """Number of failed attempts whose hooks have not ended."""
+        return self._hook_caller.pending
+
     def close(self) -> None:
         """Close threads and kill processes. Threads that run a handler continue to its end."""
         self._coroutine_host.close()
+        self._hook_caller.close()
         if self._function_thread:
             self._function_host.close()
             self._function_thread.close()

@@ -1,11 +1,12 @@
 """Options of a worker, and the capacities that follow from them."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from noonday.model.breaker import MIN_RUNS
 from noonday.model.handler import Handler, Mode
-from noonday.model.limits import PROGRESS_BYTES
+from noonday.model.limits import LOG_BYTES, PROGRESS_BYTES
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,14 @@ class WorkerOptions:
     """Fraction of the slots left by other tenants that one tenant may take, by pool. A pool that is missing has no bound."""
     retry_breaker_min_runs_per_minute: int = MIN_RUNS
     """Minimum runs per minute before the retry breaker of a handler may open (it opens when over half fail). 0 disables it."""
+    failure_log_level: int = logging.ERROR
+    """Level at which failed attempts are logged."""
+    log_limit: int = LOG_BYTES
+    """Maximum size of the log lines that are kept of an attempt, in bytes. 0 keeps none."""
+    log_level: int = logging.INFO
+    """Lowest level of log lines that are kept."""
+    hook_timeout_sec: float = 10.0
+    """Seconds that a function of `on_failure` or `on_dead` has to end."""
     frozen_after_sec: float | None = None
     """If the control loop stalls for longer, a recorder may have marked this worker as lost: the worker stops its runs and
     continues under a new identity. None where the recorder is in the same process and stalls with it."""

@@ -132,7 +132,7 @@ def cut(oversized: Oversized[LogEntry]) -> LogEntry:
 
 
 def _cut_report(report: Report, oversized: Oversized[LogEntry]) -> Report:
-    """Return a smaller report: without progress and attempt record, and with a shorter failure message.
+    """Return a smaller report: without progress, attempt record and log lines, and with a shorter failure message.
 
     If that is not enough, the result is dropped and the run fails: a result must not be dropped silently. The run is not retried,
     because its result would not become smaller.
@@ -140,8 +140,8 @@ def _cut_report(report: Report, oversized: Oversized[LogEntry]) -> Report:
     failure = report.failure and Failure(
         report.failure.type, clean(report.failure.message, _SHORT_TEXT), retryable=report.failure.retryable
     )
-    small = msgspec.structs.replace(report, progress=None, details=None, failure=failure)
-    dropped_bytes = len(report.progress or b"") + len(report.details or b"")
+    small = msgspec.structs.replace(report, progress=None, details=None, logs=None, failure=failure)
+    dropped_bytes = sum(len(each or b"") for each in (report.progress, report.details, report.logs))
     if report.result is None or oversized.size_bytes - dropped_bytes <= oversized.limit_bytes:
         return small
     message = (

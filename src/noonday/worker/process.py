@@ -108,6 +108,7 @@ class ProcessHost:
             None if dispatch.progress is None else keyring.open(dispatch.progress, context),
             result_limit,
             run.context._progress_limit if run.context is not None else PROGRESS_BYTES,
+            run.context.logger.lowest_level if run.context is not None else 0,
         )
 
     def _take(self) -> ChildProcess:

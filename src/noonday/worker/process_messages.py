@@ -23,6 +23,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     progress: bytes | None
     result_limit: int
     progress_limit: int
+    log_level: int = 0
+    """Lowest level of the records that the worker wants."""
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
@@ -41,6 +43,13 @@ class ProgressMessage(msgspec.Struct, frozen=True, array_like=True, tag="progres
     progress: bytes | None
 
 
+class LogMessage(msgspec.Struct, frozen=True, array_like=True, tag="log"):
+    """Message of a child: a record of the handler's logger."""
+
+    level: int
+    text: str
+
+
 class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """Message of a child: the handler has ended."""
 
@@ -55,7 +64,10 @@ class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """True if the handler raised CancelledError or Cancelled."""
 
 
-def packed(message: Call | Cancel | HandlerEntered | ProgressMessage | HandlerEnded) -> bytes:
+FromChild = HandlerEntered | ProgressMessage | LogMessage | HandlerEnded
+
+
+def packed(message: Call | Cancel | FromChild) -> bytes:
     """Return a message as bytes, with its size in front."""
     body = _encode(message)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
@@ -75,5 +87,5 @@ def pop_messages(buffer: bytearray) -> Iterator[bytes]:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_from_child = msgspec.msgpack.Decoder(HandlerEntered | ProgressMessage | HandlerEnded).decode
+decode_from_child = msgspec.msgpack.Decoder(FromChild).decode
 decode_from_worker = msgspec.msgpack.Decoder(Call | Cancel).decode

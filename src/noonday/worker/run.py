@@ -21,6 +21,7 @@ from noonday.model.limits import FAILURE_CHARS, PROGRESS_BYTES, TRACEBACK_CHARS
 from noonday.model.message import Dispatch, Report, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.runtime.tracing import sampled_traceparent
+from noonday.worker.attempt_log import LogRetention
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
 from noonday.worker.identity import NOBODY, Identity
 
@@ -69,6 +70,10 @@ class Run:
     """True if the handler was seen to block its loop."""
     outcome: Outcome = Outcome.SUCCEEDED
     failure: Failure | None = None
+    error: BaseException | None = None
+    """The exception of the failure, until the failure is logged."""
+    is_abandoned: bool = False
+    """True if a stand-in reports the run: its own end is dropped."""
     result: bytes | None = None
     snooze_ms: int = 0
     """Minimum wait of the next dispatch, in ms."""
@@ -76,7 +81,9 @@ class Run:
     """True if a failure counts against the called endpoint or the handler."""
     span: Span | None = None
 
-    def open_payload(self, keyring: Keyring, progress_limit: int = PROGRESS_BYTES) -> tuple[Any, ...]:
+    def open_payload(
+        self, keyring: Keyring, progress_limit: int = PROGRESS_BYTES, log_retention: LogRetention | None = None
+    ) -> tuple[Any, ...]:
         """Return the arguments of the handler: its context, and its payload if it takes one."""
         dispatch, handler = self.dispatch, self.handler
         assert handler is not None
@@ -86,7 +93,15 @@ class Run:
             progress = decode_json(self._unseal(keyring, dispatch.progress))
         completing = self.identity.completing if handler.mode is Mode.ASYNC else None
         self.context = Context(
-            dispatch, self.token, progress, progress_limit, completing, handler.encode, self.started_ms, self.checked_ms
+            dispatch,
+            self.token,
+            progress,
+            progress_limit,
+            completing,
+            handler.encode,
+            self.started_ms,
+            self.checked_ms,
+            log_retention,
         )
         if handler.decode is None:
             return (self.context,)
@@ -126,6 +141,7 @@ class Run:
 
     def fail(self, error: BaseException) -> None:
         """Set the outcome of a handler that raised."""
+        self.error = error
         if isinstance(error, Snooze):
             self.outcome, self.snooze_ms = Outcome.SNOOZED, max(0, round(error.seconds * 1000))
         elif self.stop_reason in (TIMED_OUT, HEARTBEAT):
@@ -140,13 +156,17 @@ class Run:
                 self.counts = error.counts
                 self.snooze_ms = round(error.seconds * 1000)
 
+    def refuse(self, error: Exception) -> None:
+        """Set the outcome of a run that fails with an error that a retry would repeat."""
+        self.error, self.outcome, self.failure = error, Outcome.FAILED, failure_of(error, retryable=False)
+
     def _keep_result(self, value: Any, limit: int) -> None:
         assert self.handler is not None
         assert self.handler.encode is not None
         try:
             text = self.handler.encode(value)
         except Exception as error:
-            self.outcome, self.failure = Outcome.FAILED, failure_of(error, retryable=False)
+            self.refuse(error)
             return
         if is_too_deep(text):
             self.outcome = Outcome.FAILED
@@ -212,10 +232,11 @@ class Run:
         self.outcome, self.snooze_ms, self.failure = Outcome.SNOOZED, round(seconds * 1000), failure
 
     def report(self, worker: WorkerId, keyring: Keyring) -> Report:
-        """Return the report of the end, with result, progress and attempt record sealed."""
+        """Return the report of the end, with result, progress, attempt record and log lines sealed."""
         context = context_of(self.dispatch.tenant, self.dispatch.job_id)
         progress = self.context._reported_progress if self.context else None
         attempt_record = self.context._attempt_record if self.context else None
+        logs = self.context._logger.kept_text() if self.context and self.context._logger else None
         return Report(
             self.dispatch.execution_id,
             self.dispatch.number,
@@ -234,8 +255,9 @@ class Run:
             self.dispatch.tenant,
             len(self.dispatch.payload or b""),
             keyring.seal(attempt_record, context) if attempt_record is not None else None,
-            self.dispatch.attempt if attempt_record is not None else 0,
+            self.dispatch.attempt if attempt_record is not None or logs is not None else 0,
             self.dispatch.endpoint if self.reflects_endpoint_health else None,
+            keyring.seal(logs, context) if logs is not None else None,
         )
 
     @property

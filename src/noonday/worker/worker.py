@@ -42,7 +42,7 @@ from noonday.worker.pre_start_check import PreStartCheck
 from noonday.worker.reporting import Reporter
 from noonday.worker.retry_breaker import RetryBreaker
 from noonday.worker.revocations import Revocations
-from noonday.worker.rounds import Rounds
+from noonday.worker.rounds import CLOSING_POLL_SEC, Rounds
 from noonday.worker.run import timeout_of
 from noonday.worker.sharing import SlotShares
 from noonday.worker.starting import Starter
@@ -157,6 +157,7 @@ class Worker:
         )
         self._options = options
         self._hosts = hosts
+        self._clock = clock
         self._active = active
         self._capacity = capacity
         self._backlog = backlog
@@ -243,7 +244,11 @@ class Worker:
         time, the cancel grace and FINAL_REPORT_SEC, even if servers are unavailable or handlers do not end. If the bus does not
         accept the last reports, a recorder marks this worker and its runs as lost.
         """
-        await self._stop.close(self._options.drain_sec if drain_sec is None else drain_sec)
+        drain_sec = self._options.drain_sec if drain_sec is None else drain_sec
+        until = self._clock.monotonic() + drain_sec + self._options.cancel_grace_sec
+        await self._stop.close(drain_sec)
+        while self._hosts.pending_hooks and self._clock.monotonic() < until:
+            await self._clock.sleep(CLOSING_POLL_SEC)
         self.abandon()
 
     async def retire(self) -> None:

@@ -20,6 +20,7 @@ from noonday.wiring.cluster.node import Role
 from noonday.wiring.cluster_server import serve_roles, serve_worker
 from noonday.wiring.demo import demo
 from noonday.wiring.engine_thread import new_event_loop
+from noonday.wiring.handler_logs import show_handler_logs
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 from noonday.worker.parent_link import ParentLink
@@ -37,6 +38,7 @@ def run_worker(settings: Settings, app: str | None, pools: tuple[str, ...], conc
     """Run the handlers of an application, or of the demo if `app` is None, until a signal stops them."""
     set_up_logs(settings)
     registry = load_app(app) if app else demo
+    show_handler_logs(settings)
     handlers = {name: handler for name, handler in registry.handlers.items() if not pools or name[0] in pools}
     room = {pool: concurrency or _usual(pool, settings) for pool in _pools(registry, pools)}
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -17,6 +17,7 @@ from noonday.drivers.sqlite.connection import MEMORY
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
 from noonday.wiring.engine_thread import new_event_loop
+from noonday.wiring.handler_logs import show_handler_logs
 from noonday.wiring.server import ServerInfo, serve, with_demo
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
@@ -28,6 +29,7 @@ def run_embedded(settings: Settings, app: str | None) -> None:
     """Run the server with the application that `app` names, until a signal stops it."""
     set_up_logs(settings)
     registry = load_app(app) if app else None
+    show_handler_logs(settings)
     greeting = _Greeting(settings, with_demo(registry))
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve(settings, registry, on_ready=greeting.ready, on_stopping=greeting.stopping))

@@ -27,6 +27,7 @@ from noonday.model.errors import StaleEpoch, StoreUnavailable
 from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import FIRST_ID, ExecutionId, TenantId, WorkerId, first_id_at
 from noonday.model.incident import Incident
+from noonday.model.limits import LOGGED_DISPATCHES
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.recording import Checkpoint, SettleResult
 from noonday.model.retention import Retention
@@ -96,6 +97,10 @@ class PostgresExecutions(Executions):
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
         rows = [SQL.values(SQL.keep_attempts, report) for report in reports if report.details is not None]
         await self._database.fetch(SQL.keep_attempts, *columns_of(rows, SQL.fields(SQL.keep_attempts)))
+
+    async def keep_logs(self, reports: Sequence[Report]) -> None:
+        columns = columns_of([SQL.values(SQL.keep_logs, report) for report in reports], SQL.fields(SQL.keep_logs))
+        await self._database.fetch(SQL.keep_logs, *columns, LOGGED_DISPATCHES)
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
         rows = structs_of(AttemptRecord, await self._database.fetch(SQL.attempt_records, execution))

@@ -1,6 +1,7 @@
 """Walk the timeline, fire entries and recover orphans in PostgreSQL."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -32,8 +33,8 @@ from noonday.transitions.write_set import WriteSet, as_json
 SQL = load("noonday.drivers.postgres", "firing")
 FIRST_KEY = "00000000-0000-0000-0000-000000000000"
 LAST_KEY = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-TIMEOUTS_MS = 2_000
-"""Milliseconds for which the timeouts of pools are cached."""
+POOL_DEFAULTS_MS = 2_000
+"""Milliseconds for which the defaults of pools are cached."""
 
 
 class PostgresFiring(Firing):
@@ -42,8 +43,8 @@ class PostgresFiring(Firing):
         self._database = database
         self._lead_ms = lead_ms
         self._own_clock = own_clock
-        self._timeouts: dict[str, float] = {}
-        self._timeouts_read_ms = -TIMEOUTS_MS
+        self._pool_defaults: dict[str, Mapping[str, Any]] = {}
+        self._defaults_read_ms = -POOL_DEFAULTS_MS
 
     async def take_over(self, instance: InstanceId, partitions: Collection[int]) -> Mapping[int, Takeover]:
         rows = await self._database.fetch(SQL.take_over, instance, list(partitions))
@@ -69,18 +70,18 @@ class PostgresFiring(Firing):
         return read_plans(text)
 
     async def fire(self, owner: Owner, firings: Sequence[FireRequest], now_ms: int) -> FireResult:
-        if abs(now_ms - self._timeouts_read_ms) >= TIMEOUTS_MS or not self._own_clock:
-            await self._read_timeouts()
-            self._timeouts_read_ms = now_ms
+        if abs(now_ms - self._defaults_read_ms) >= POOL_DEFAULTS_MS or not self._own_clock:
+            await self._read_pool_defaults()
+            self._defaults_read_ms = now_ms
         fire = BatchFire(self._database, owner, now_ms, None if self._own_clock else now_ms, self._lead_ms)
         requests = fire.first_of_each_key(firings)
         await fire.read_caps(requests)
         await fire.fire_simple([request for request in requests if is_simple(request)])
         await fire.fire_or_return(fire.fire_decided, [request for request in requests if not is_simple(request)])
         fired = await fire.result()
-        if not self._timeouts:
+        if not self._pool_defaults:
             return fired
-        dispatches = tuple(self._with_timeout(dispatch) for dispatch in fired.dispatches)
+        dispatches = tuple(self._with_pool_defaults(dispatch) for dispatch in fired.dispatches)
         return msgspec.structs.replace(fired, dispatches=dispatches)
 
     async def seal(self, batches: Sequence[int]) -> None:
@@ -91,9 +92,9 @@ class PostgresFiring(Firing):
         return structs_of(Batch, rows)
 
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
-        await self._read_timeouts()
+        await self._read_pool_defaults()
         rows = await self._database.fetch(SQL.dispatches, batch.id)
-        return [self._with_timeout(dispatch) for dispatch in structs_of(Dispatch, rows)]
+        return [self._with_pool_defaults(dispatch) for dispatch in structs_of(Dispatch, rows)]
 
     async def requeue_orphans(
         self, fired_before_ms: int, limit: int, now_ms: int, *, ahead: bool = True
@@ -153,10 +154,8 @@ class PostgresFiring(Firing):
                 replan(writes, new, fired)
         await session.fetchval(SQL.write_rows, as_json(payload_of(writes)), now_ms)
 
-    async def _read_timeouts(self) -> None:
-        rows = await self._database.fetch(SQL.pool_timeouts)
-        self._timeouts = {row["name"]: row["timeout_sec"] for row in rows}
+    async def _read_pool_defaults(self) -> None:
+        self._pool_defaults = {row["name"]: row for row in await self._database.fetch(SQL.pool_defaults)}
 
-    def _with_timeout(self, dispatch: Dispatch) -> Dispatch:
-        timeout_sec = self._timeouts.get(dispatch.pool)
-        return dispatch if timeout_sec is None else msgspec.structs.replace(dispatch, pool_timeout_sec=timeout_sec)
+    def _with_pool_defaults(self, dispatch: Dispatch) -> Dispatch:
+        return dispatch.with_pool_defaults(self._pool_defaults.get(dispatch.pool))

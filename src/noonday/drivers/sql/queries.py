@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from noonday.drivers.sql.sessions import SqlSessions, can_be_stored
+from noonday.model.attempt import AttemptLogs
 from noonday.model.execution import Execution, State
 from noonday.model.filters import CallFilter, DeadFilterQuery, JobFilter
 from noonday.model.firing import Decision, DecisionOutcome
@@ -99,6 +100,12 @@ class SqlQueryStore(QueryStore):
         if not is_id(execution_id):
             return None
         found: Execution | None = await self._sessions.decode(Execution, self._sql.execution, tenant, execution_id)
+        return found
+
+    async def attempt_logs(self, tenant: TenantId, execution_id: ExecutionId) -> list[AttemptLogs]:
+        if not is_id(execution_id):
+            return []
+        found: list[AttemptLogs] = await self._query(list[AttemptLogs], self._sql.attempt_logs, tenant, execution_id)
         return found
 
     async def list_executions(

@@ -20,6 +20,7 @@ from noonday.model.errors import StaleEpoch
 from noonday.model.execution import Execution, Outcome, State
 from noonday.model.ids import ExecutionId, TenantId, WorkerId, first_id_at
 from noonday.model.incident import Incident
+from noonday.model.limits import LOGGED_DISPATCHES
 from noonday.model.message import Beat, Bye, Hello, Report
 from noonday.model.recording import Checkpoint, SettleResult
 from noonday.model.retention import Retention
@@ -30,6 +31,7 @@ from noonday.transitions.settling import Settlement, match_reports, split_succes
 from noonday.transitions.write_set import as_json, transition
 
 SQL = load("noonday.drivers.sqlite", "executions")
+LOG_COLUMNS = ("execution_id", "dispatch", "started_ms", "ended_ms", "attempt", "outcome", "logs")
 
 
 class SqliteExecutions(Executions):
@@ -97,6 +99,15 @@ class SqliteExecutions(Executions):
     async def keep_attempts(self, reports: Sequence[Report]) -> None:
         rows = [SQL.values(SQL.keep_attempts, report) for report in reports if report.details is not None]
         await self._database.write(lambda conn: insert_many(conn, SQL.keep_attempts, rows))
+
+    async def keep_logs(self, reports: Sequence[Report]) -> None:
+        rows = as_json([{name: getattr(report, name) for name in LOG_COLUMNS} for report in reports])
+
+        def work(conn: sqlite3.Connection) -> None:
+            conn.execute(SQL.keep_logs, (rows,))
+            conn.execute(SQL.drop_older_logs, (rows, LOGGED_DISPATCHES))
+
+        await self._database.write(work)
 
     async def attempt_records(self, execution: ExecutionId) -> list[AttemptRecord]:
         rows = await self._database.read(
@@ -342,4 +353,5 @@ def _drop_executions(conn: sqlite3.Connection, ids: str) -> int:
     deleted = conn.execute(SQL.drop_executions, (ids,)).rowcount
     conn.execute(SQL.drop_dead, (ids,))
     conn.execute(SQL.drop_attempt_records, (ids,))
+    conn.execute(SQL.drop_attempt_logs, (ids,))
     return deleted

@@ -94,7 +94,7 @@ class SqliteFiring(Firing):
     async def dispatches_of(self, batch: Batch) -> list[Dispatch]:
         def work(conn: sqlite3.Connection) -> list[Dispatch]:
             row = conn.execute(SQL.batch_members, (batch.id,)).fetchone()
-            return list(_with_pool_timeouts(conn, _dispatches_of(conn, row[0], batch.fired_ms))) if row else []
+            return list(_with_pool_defaults(conn, _dispatches_of(conn, row[0], batch.fired_ms))) if row else []
 
         return await self._database.read(work)
 
@@ -296,7 +296,7 @@ class _Fire:
             batches = (batch,)
         return FireResult(
             batches=batches,
-            dispatches=tuple(_with_pool_timeouts(self.conn, self.dispatches)),
+            dispatches=tuple(_with_pool_defaults(self.conn, self.dispatches)),
             entries=(*self.present, *fire_batch.writes.entries),
             revocations=tuple(fire_batch.writes.revocations),
             refused=self.refused,
@@ -307,11 +307,13 @@ class _Fire:
         )
 
 
-def _with_pool_timeouts(conn: sqlite3.Connection, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
-    timeouts = {row["name"]: row["timeout_sec"] for row in rows_by_name(conn, SQL.pool_timeouts)}
-    if not timeouts:
-        return dispatches
-    return [msgspec.structs.replace(d, pool_timeout_sec=timeouts.get(d.pool)) for d in dispatches]
+def _with_pool_defaults(conn: sqlite3.Connection, dispatches: Sequence[Dispatch]) -> Sequence[Dispatch]:
+    defaults = {row["name"]: row for row in rows_by_name(conn, SQL.pool_defaults)}
+    return (
+        [dispatch.with_pool_defaults(defaults.get(dispatch.pool)) for dispatch in dispatches]
+        if defaults
+        else dispatches
+    )
 
 
 def _epochs(conn: sqlite3.Connection) -> dict[int, int]:

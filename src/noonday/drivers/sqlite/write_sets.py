@@ -77,10 +77,10 @@ def fetch_structs(conn: sqlite3.Connection, kind: type[S], query: str, *paramete
     """Return many rows as structs by the names of their columns, through one JSON value.
 
     Fetching row by row would wait for the interpreter lock at every row while another thread works. The columns are the first
-    fields of the struct, in their order.
+    fields of the struct, in their order, with at most one gap.
     """
     columns = _columns_of(conn, query, parameters)
-    return _decoder(kind, columns).decode(answer_of(conn, _as_one_value(query, columns), *parameters))
+    return _decoder(kind, columns).decode(answer_of(conn, _as_one_value(kind, query, columns), *parameters))
 
 
 _columns: dict[str, tuple[str, ...]] = {}
@@ -95,13 +95,15 @@ def _columns_of(conn: sqlite3.Connection, query: str, parameters: Sequence[Any])
 
 
 @cache
-def _as_one_value(query: str, columns: tuple[str, ...]) -> str:
-    return f"SELECT json_group_array(json_array({', '.join(columns)})) FROM ({query})"
+def _as_one_value(kind: type[S], query: str, columns: tuple[str, ...]) -> str:
+    head, gap = named_rows.gap_in(kind, columns)
+    values = [*columns[:head], *(f"json('{as_json(default)}')" for default in gap), *columns[head:]]
+    return f"SELECT json_group_array(json_array({', '.join(values)})) FROM ({query})"
 
 
 @cache
 def _decoder(kind: type[S], columns: tuple[str, ...]) -> msgspec.json.Decoder[list[S]]:
-    if columns != kind.__struct_fields__[: len(columns)]:
+    if columns != kind.__struct_fields__[: len(columns)] and not named_rows.gap_in(kind, columns)[1]:
         raise TypeError(f"the columns {', '.join(columns)} are not the first fields of {kind.__name__}")
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 

@@ -1,6 +1,7 @@
 """The role of a worker: run handlers. It needs no store."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -81,5 +82,9 @@ def _options(settings: Settings, concurrency: Mapping[str, int], frozen_after_se
         retry_breaker_min_runs_per_minute=worker.retry_breaker_min_runs_per_minute,
         result_limit=settings.limits.result_bytes,
         progress_limit=settings.limits.progress_bytes,
+        failure_log_level=logging.getLevelNamesMapping()[worker.failure_log_level],
+        log_limit=settings.limits.log_bytes,
+        log_level=logging.getLevelNamesMapping()[worker.handler_log_level],
+        hook_timeout_sec=worker.hook_timeout_sec,
         frozen_after_sec=frozen_after_sec,
     )

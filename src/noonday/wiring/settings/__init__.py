@@ -72,4 +72,5 @@ class Settings(Section, frozen=True, kw_only=True):
             limits.result_bytes,
             limits.batch_jobs,
             self.kafka.message_bytes,
+            limits.log_bytes,
         )

@@ -63,6 +63,14 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     result_bytes: Annotated[int, Meta(ge=1, le=67_108_864, description="Maximum result of a handler, in bytes.")] = (
         65_536
     )
+    log_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_048_576,
+            description="Maximum size of the log lines that are kept of each attempt, in bytes: the last ones. 0 keeps none.",
+        ),
+    ] = 65_536
     batch_jobs: Annotated[int, Meta(ge=1, le=1_000_000, description="Maximum number of jobs in one batch request.")] = (
         10_000
     )

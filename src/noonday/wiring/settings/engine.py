@@ -143,6 +143,23 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
             "runs fail). 0 disables it.",
         ),
     ] = 100
+    hook_timeout_sec: Annotated[
+        int,
+        Meta(
+            ge=1, le=3_600, description="Seconds that each function of `@app.on_failure` and `@app.on_dead` has to end."
+        ),
+    ] = 10
+    failure_log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        Meta(description="Level at which failed attempts are logged, on the standard logger `noonday.handler.<name>`."),
+    ] = "ERROR"
+    handler_log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
+        Meta(
+            description="Lowest level of the log lines of handlers that are kept with their execution, and that `noonday up` and "
+            "`noonday worker` show unless the application configures logging itself."
+        ),
+    ] = "INFO"
 
 
 class RetentionSettings(Section, frozen=True, kw_only=True):

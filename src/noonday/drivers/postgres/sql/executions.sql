@@ -91,6 +91,20 @@ SELECT * FROM unnest(:execution_id::uuid[], :dispatch::integer[], :started_ms::b
                      :outcome::smallint[], :details::bytea[])
 ON CONFLICT DO NOTHING;
 
+-- name: keep_logs
+-- Insert the log lines of attempts whose execution is stored. Deletes those of dispatches that came a number of dispatches or
+-- more before.
+WITH reported AS MATERIALIZED (
+    SELECT * FROM unnest(:execution_id::uuid[], :dispatch::integer[], :started_ms::bigint[], :ended_ms::bigint[],
+                         :attempt::integer[], :outcome::smallint[], :logs::bytea[])
+                  AS e (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, logs)
+), kept AS (
+    INSERT INTO attempt_logs (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, logs)
+    SELECT e.* FROM reported e WHERE EXISTS (SELECT 1 FROM executions x WHERE x.id = e.execution_id OFFSET 0)
+    ON CONFLICT DO NOTHING
+)
+DELETE FROM attempt_logs l USING reported e WHERE l.execution_id = e.execution_id AND l.dispatch <= e.dispatch - $8::integer;
+
 -- name: attempt_records
 -- Return the attempt records of an execution.
 SELECT dispatch, attempt, outcome, started_ms, ended_ms, details FROM attempt_records WHERE execution_id = $1::uuid
@@ -106,8 +120,8 @@ SELECT id::text AS execution_id, dispatch, revocation AS reason FROM executions
 WHERE revocation IS NOT NULL AND pool = $1 AND coalesce(finished_ms, 9000000000000000) > $2 AND fired_ms IS NOT NULL;
 
 -- name: drop_executions
--- Delete executions that are past retention, up to a limit, with their dead letters and attempt records. An id begins with the
--- nominal time of the occurrence.
+-- Delete executions that are past retention, up to a limit, with their dead letters, attempt records and log lines. An id
+-- begins with the nominal time of the occurrence.
 WITH old AS MATERIALIZED (
     SELECT array_agg(id) AS ids FROM (
         SELECT id FROM executions WHERE id < $1::uuid AND state = ANY ($2::smallint[]) AND finished_ms < $3 ORDER BY id LIMIT $4) page
@@ -117,6 +131,8 @@ WITH old AS MATERIALIZED (
     DELETE FROM dead WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 ), records_gone AS (
     DELETE FROM attempt_records WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
+), logs_gone AS (
+    DELETE FROM attempt_logs WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 ), never_reported AS (
     DELETE FROM unreported WHERE execution_id = ANY ((SELECT ids FROM old)::uuid[])
 )
@@ -150,13 +166,15 @@ FROM unnest($1::uuid[]) e (id) CROSS JOIN LATERAL (
 LIMIT $4;
 
 -- name: drop_executions_by_id
--- Delete some executions with their dead letters, attempt records and unreported completions.
+-- Delete some executions with their dead letters, attempt records, log lines and unreported completions.
 WITH gone AS (
     DELETE FROM executions x USING unnest($1::uuid[]) e (id) WHERE x.id = e.id RETURNING 1
 ), dead_gone AS (
     DELETE FROM dead WHERE execution_id = ANY ($1)
 ), records_gone AS (
     DELETE FROM attempt_records WHERE execution_id = ANY ($1)
+), logs_gone AS (
+    DELETE FROM attempt_logs WHERE execution_id = ANY ($1)
 ), never_reported AS (
     DELETE FROM unreported WHERE execution_id = ANY ($1)
 )

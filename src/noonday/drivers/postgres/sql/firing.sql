@@ -56,7 +56,9 @@ WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
     SELECT e.execution, t.key, t.due_ms, t.nominal_ms, j.tenant, j.pool, j.handler, j.revision, j.lane, j.timeout_sec,
-           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name, j.endpoint
+           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name, j.endpoint,
+           CASE WHEN position('"retryPolicy":{' IN j.spec) > 0
+                THEN coalesce((j.spec::jsonb -> 'retryPolicy' ->> 'maxAttempts')::integer, 0) END AS max_attempts
     FROM unnest($5::uuid[], $6::integer[], $7::bigint[], $8::uuid[]) AS e (key, number, nominal_ms, execution)
          JOIN timeline t ON t.key = e.key
          JOIN partitions p ON p.partition = t.partition
@@ -83,7 +85,8 @@ WITH moment AS MATERIALIZED (
 )
 SELECT execution::text AS execution_id, 1 AS number, key::text AS job_id, tenant, pool, handler, due_ms, nominal_ms, 1 AS attempt,
        ms AS fired_ms, revision, timeout_sec, heartbeat_sec AS heartbeat_timeout_sec, deadline_sec AS start_deadline_sec, payload,
-       NULL AS progress, trace, name, NULL AS pool_timeout_sec, NULL AS created_trace, lane, endpoint, noted.id AS batch
+       NULL AS progress, trace, name, NULL AS pool_timeout_sec, NULL AS created_trace, lane, endpoint, max_attempts,
+       noted.id AS batch
 FROM ready, moment, noted;
 
 -- name: fire_capped
@@ -93,7 +96,9 @@ WITH moment AS MATERIALIZED (
     SELECT coalesce($3::bigint, clock_ms()) AS ms
 ), ready AS MATERIALIZED (
     SELECT e.n, e.execution, t.key, t.due_ms, t.nominal_ms, j.tenant, j.pool, j.handler, j.revision, j.lane, j.timeout_sec,
-           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name, j.endpoint
+           j.heartbeat_sec, j.deadline_sec, j.payload, j.trace, j.name, j.endpoint,
+           CASE WHEN position('"retryPolicy":{' IN j.spec) > 0
+                THEN coalesce((j.spec::jsonb -> 'retryPolicy' ->> 'maxAttempts')::integer, 0) END AS max_attempts
     FROM unnest($5::uuid[], $6::integer[], $7::bigint[], $8::uuid[]) WITH ORDINALITY AS e (key, number, nominal_ms, execution, n)
          JOIN timeline t ON t.key = e.key
          JOIN partitions p ON p.partition = t.partition
@@ -159,7 +164,8 @@ WITH moment AS MATERIALIZED (
 )
 SELECT execution::text AS execution_id, 1 AS number, key::text AS job_id, tenant, pool, handler, due_ms, nominal_ms, 1 AS attempt,
        ms AS fired_ms, revision, timeout_sec, heartbeat_sec AS heartbeat_timeout_sec, deadline_sec AS start_deadline_sec, payload,
-       NULL AS progress, trace, name, NULL AS pool_timeout_sec, NULL AS created_trace, lane, endpoint, noted.id AS batch
+       NULL AS progress, trace, name, NULL AS pool_timeout_sec, NULL AS created_trace, lane, endpoint, max_attempts,
+       noted.id AS batch
 FROM chosen, moment, noted;
 
 -- name: caps
@@ -207,9 +213,13 @@ SELECT jsonb_build_object(
                                        ORDER BY t.due_ms, t.key LIMIT 1) head)
 )::text;
 
--- name: pool_timeouts
--- Return the pools that set a timeout for their handlers, and the timeout in seconds.
-SELECT name, (settings::jsonb ->> 'timeoutSec')::float8 AS timeout_sec FROM pools WHERE settings::jsonb ->> 'timeoutSec' IS NOT NULL;
+-- name: pool_defaults
+-- Return the pools that set a timeout or a retry policy for their handlers: the timeout in seconds, and the number of attempts.
+SELECT name, (settings::jsonb ->> 'timeoutSec')::float8 AS timeout_sec,
+       CASE WHEN settings::jsonb ->> 'retryPolicy' IS NOT NULL
+            THEN coalesce((settings::jsonb -> 'retryPolicy' ->> 'maxAttempts')::integer, 0) END AS max_attempts
+FROM pools
+WHERE settings::jsonb ->> 'timeoutSec' IS NOT NULL OR settings::jsonb ->> 'retryPolicy' IS NOT NULL;
 
 -- name: dispatches
 -- Return the fields of a Dispatch for each execution of a batch that is still PENDING. A start deadline counts from
@@ -224,7 +234,9 @@ SELECT x.id::text AS execution_id, x.dispatch AS number, x.job_id::text, x.tenan
                  + (x.due_ms - m.due_ms) / 1000.0::float8 END AS start_deadline_sec,
        CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END AS payload,
        x.progress, j.trace, j.name, NULL AS pool_timeout_sec, NULL AS created_trace, x.lane,
-       CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END AS endpoint
+       CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END AS endpoint,
+       CASE WHEN position('"retryPolicy":{' IN coalesce(r.spec, j.spec)) > 0
+            THEN coalesce((coalesce(r.spec, j.spec)::jsonb -> 'retryPolicy' ->> 'maxAttempts')::integer, 0) END AS max_attempts
 FROM batches b CROSS JOIN unnest(b.members, b.dues) WITH ORDINALITY AS m (id, due_ms, n)
      JOIN executions x ON x.id = m.id
      JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id

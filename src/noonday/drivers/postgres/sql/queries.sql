@@ -148,6 +148,14 @@ FROM (SELECT 1
 SELECT execution_json(x, (SELECT t.due_ms FROM timeline t WHERE t.key = x.id), true)::text
 FROM executions x WHERE x.id = $2::uuid AND x.tenant = $1;
 
+-- name: attempt_logs
+-- Return the log lines of the attempts of an execution, in their order.
+SELECT coalesce(json_agg(json_build_object('dispatch', l.dispatch, 'attempt', l.attempt, 'outcome', l.outcome,
+                                           'started_ms', l.started_ms, 'ended_ms', l.ended_ms, 'logs', base64(l.logs))
+                         ORDER BY l.dispatch, l.started_ms), '[]')::text
+FROM attempt_logs l
+WHERE l.execution_id = $2::uuid AND EXISTS (SELECT 1 FROM executions x WHERE x.id = $2::uuid AND x.tenant = $1);
+
 -- name: executions
 -- Return a page of executions of a job, newest first.
 -- Differs: a row comparison names the job, which leaves no index but the one by job. With a bound of the id alone, a job

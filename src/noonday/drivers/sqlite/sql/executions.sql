@@ -120,6 +120,23 @@ VALUES (:execution_id, :dispatch, :started_ms, :ended_ms, :attempt, :outcome, :d
 SELECT dispatch, attempt, outcome, started_ms, ended_ms, details FROM attempt_records WHERE execution_id = ?1
 ORDER BY dispatch, started_ms;
 
+-- name: keep_logs
+-- Insert the log lines of attempts whose execution is stored.
+INSERT OR IGNORE INTO attempt_logs (execution_id, dispatch, started_ms, ended_ms, attempt, outcome, logs)
+SELECT e.value ->> 'execution_id', e.value ->> 'dispatch', e.value ->> 'started_ms', e.value ->> 'ended_ms', e.value ->> 'attempt',
+       e.value ->> 'outcome', e.value ->> 'logs'
+FROM json_each(?1) e WHERE EXISTS (SELECT 1 FROM executions x WHERE x.id = e.value ->> 'execution_id');
+
+-- name: drop_older_logs
+-- Delete the log lines of dispatches that came a number of dispatches or more before those of these attempts.
+DELETE FROM attempt_logs WHERE rowid IN
+    (SELECT l.rowid FROM json_each(?1) e CROSS JOIN attempt_logs l
+     ON l.execution_id = e.value ->> 'execution_id' AND l.dispatch <= (e.value ->> 'dispatch') - ?2);
+
+-- name: drop_attempt_logs
+-- Delete the log lines of deleted executions.
+DELETE FROM attempt_logs WHERE execution_id IN (SELECT value FROM json_each(?1));
+
 -- name: drop_attempt_records
 -- Delete the attempt records of deleted executions.
 DELETE FROM attempt_records WHERE execution_id IN (SELECT value FROM json_each(?1));

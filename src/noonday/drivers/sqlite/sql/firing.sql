@@ -52,7 +52,8 @@ FROM json_each(?1) e CROSS JOIN job_rows j ON j.tenant = e.value ->> 0 AND j.id 
 -- Return the fields of a Dispatch for each simple one-shot that is due, by job and new execution, in their order.
 SELECT e.value AS execution_id, 1 AS number, t.key AS job_id, t.tenant, t.pool, j.handler, t.due_ms, t.nominal_ms, 1 AS attempt,
        ?2 AS fired_ms, j.revision, j.timeout_sec, j.heartbeat_sec AS heartbeat_timeout_sec, j.deadline_sec AS start_deadline_sec,
-       j.payload, NULL AS progress, j.trace, j.name, NULL AS pool_timeout_sec, NULL AS created_trace, j.lane, j.endpoint
+       j.payload, NULL AS progress, j.trace, j.name, NULL AS pool_timeout_sec, NULL AS created_trace, j.lane, j.endpoint,
+       iif(instr(j.spec, '"retryPolicy":{'), coalesce(j.spec ->> '$.retryPolicy.maxAttempts', 0), NULL) AS max_attempts
 FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.key CROSS JOIN jobs j ON j.tenant = t.tenant AND j.id = t.key
 WHERE t.number = j.revision AND t.due_ms <= ?3;
 
@@ -62,9 +63,12 @@ INSERT OR IGNORE INTO executions (job_id, id, tenant, nominal_ms, due_ms, revisi
                                   slots, transitions, state, attempt, dispatch, cause, watch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1, 1, 0, 0);
 
--- name: pool_timeouts
--- Return the pools that set a timeout for their handlers, and the timeout in seconds.
-SELECT name, settings ->> '$.timeoutSec' AS timeout_sec FROM pools WHERE settings ->> '$.timeoutSec' IS NOT NULL;
+-- name: pool_defaults
+-- Return the pools that set a timeout or a retry policy for their handlers: the timeout in seconds, and the number of attempts.
+SELECT name, settings ->> '$.timeoutSec' AS timeout_sec,
+       iif(settings ->> '$.retryPolicy' IS NOT NULL, coalesce(settings ->> '$.retryPolicy.maxAttempts', 0), NULL) AS max_attempts
+FROM pools
+WHERE settings ->> '$.timeoutSec' IS NOT NULL OR settings ->> '$.retryPolicy' IS NOT NULL;
 
 -- name: jobs_of_executions
 -- Return the tenants, jobs and kept slots of some executions.
@@ -79,7 +83,9 @@ SELECT x.id AS execution_id, x.dispatch AS number, x.job_id, x.tenant, x.pool, x
        iif(x.started_ms IS NULL, iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec')
                                  + (x.due_ms - (e.value ->> 1)) / 1000.0, NULL) AS start_deadline_sec,
        iif(r.revision IS NULL, j.payload, r.payload) AS payload, x.progress, j.trace, j.name, NULL AS pool_timeout_sec,
-       NULL AS created_trace, x.lane, iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint') AS endpoint
+       NULL AS created_trace, x.lane, iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint') AS endpoint,
+       iif(instr(coalesce(r.spec, j.spec), '"retryPolicy":{'), coalesce(coalesce(r.spec, j.spec) ->> '$.retryPolicy.maxAttempts', 0),
+           NULL) AS max_attempts
 FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value ->> 0
      CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
      LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision

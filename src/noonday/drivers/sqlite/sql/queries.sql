@@ -114,6 +114,14 @@ SELECT json_set(x.whole_json, '$.waits_until_ms', t.due_ms)
 FROM execution_rows x LEFT JOIN timeline t ON t.key = x.id
 WHERE x.id = ?2 AND x.tenant = ?1;
 
+-- name: attempt_logs
+-- Return the log lines of the attempts of an execution, in their order.
+SELECT json_group_array(json_object('dispatch', dispatch, 'attempt', attempt, 'outcome', outcome, 'started_ms', started_ms,
+                                    'ended_ms', ended_ms, 'logs', logs))
+FROM (SELECT * FROM attempt_logs
+      WHERE execution_id = ?2 AND EXISTS (SELECT 1 FROM executions x WHERE x.id = ?2 AND x.tenant = ?1)
+      ORDER BY dispatch, started_ms);
+
 -- name: executions
 -- Return a page of executions of a job, newest first.
 SELECT json_group_array(json_set(x.whole_json, '$.waits_until_ms', t.due_ms))
