@@ -199,6 +199,7 @@ async def test_a_change_without_an_idempotency_key_is_400(client: Client, method
     path = await made(client, daily())
     response = await client.call(method, "/v1/tasks" if method == "POST" else path, body)
     assert (response.status, response.code, response.json["header"]) == (400, "bad-header", "Idempotency-Key")
+    assert response.json["detail"] == "Idempotency-Key is required: send a value that is unique to this change"
     assert await status_at(client, path) == "SCHEDULED"
 
 

@@ -97,7 +97,7 @@ def test_a_payload_can_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_payload_that_is_not_json_is_refused_with_a_hint() -> None:
-    with pytest.raises(click.BadParameter, match="quote it twice"):
+    with pytest.raises(click.BadParameter, match="a text needs quotes"):
         read_json("hello", "--payload")
 
 
@@ -121,7 +121,7 @@ def test_a_misspelt_field_in_the_file_names_the_nearest() -> None:
 
 def test_flaws_name_the_flag() -> None:
     refused = in_flags(InvalidInput.of("/retryPolicy/maxAttempts", "must be from 1 to 100", 0))
-    assert refused.flaws[0].pointer == "/retryPolicy/maxAttempts (--max-attempts)"
+    assert refused.flaws[0].pointer == "--max-attempts"
 
 
 def pool(name: str, *handlers: str) -> PoolView:

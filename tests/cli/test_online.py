@@ -80,8 +80,8 @@ def test_the_same_idempotency_key_creates_one_job(ask_json: Answer, name: str) -
 def test_every_invalid_value_is_reported_with_its_flag(ask: Run) -> None:
     result = ask("job", "create", "--handler", "demo.echo", "--cron", "61 * * * *", "--tz", "Europe/Berln")
     assert (result.exit_code, result.stdout) == (exits.FAILED, "")
-    assert '/schedule (--cron): minute "61"' in result.stderr
-    assert "/timezone (--tz): " in result.stderr
+    assert '--cron: minute "61"' in result.stderr
+    assert "--tz: " in result.stderr
     assert "did you mean Europe/Berlin?" in result.stderr
 
 
@@ -200,7 +200,7 @@ def test_waiting_ends_at_its_timeout(ask_json: Answer, ask: Run, name: str) -> N
     create(ask_json, name, "--at", FAR)
     result = ask("execution", "wait", name, "--timeout", "100ms")
     assert result.exit_code == exits.FAILED
-    assert "within 0.1 s" in result.stderr
+    assert "has no execution yet after 0.1 s" in result.stderr
 
 
 @pytest.mark.slow
@@ -351,7 +351,7 @@ def test_pools_are_listed_and_set_and_keep_earlier_settings(ask_json: Answer, as
 def test_invalid_pool_setting_is_refused(ask: Run) -> None:
     result = ask("pool", "set", "mail", "--max-attempts", "0")
     assert result.exit_code == exits.FAILED
-    assert "/retryPolicy/maxAttempts (--max-attempts)" in result.stderr
+    assert "--max-attempts must be from 1 to 100" in result.stderr
 
 
 @pytest.mark.slow
@@ -363,12 +363,12 @@ def test_paused_pool_is_shown_as_paused_until_it_is_resumed(ask_json: Answer, as
     assert "pool 'letters' is paused since" in ask("why", name).stdout
     assert "pool 'letters' is paused since" in " ".join(ask("pool", "list").stdout.split())
     assert "did you mean letters?" in ask("pause", "--pool", "leters").stderr
-    assert "nothing is paused" in ask("resume", "--pool", "letters").stdout
+    assert ask("resume", "--pool", "letters").stdout == "resumed pool letters\n"
 
 
 @pytest.mark.slow
 def test_a_tenants_settings_are_changed_one_at_a_time(ask_json: Answer, ask: Run) -> None:
-    assert "no limits" in ask("tenant", "show", "globex").stdout
+    assert "no such tenant" in ask("tenant", "show", "globex").stderr
     assert ask("tenant", "set", "globex", "--weight", "4", "--rate", "50").exit_code == 0
     changed = ask_json("tenant", "set", "globex", "--burst", "100", "--rate", "none", "--json")
     assert changed["settings"] == {"weight": 4, "burst": 100}

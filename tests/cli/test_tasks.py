@@ -247,7 +247,7 @@ def test_every_invalid_value_is_reported_with_its_flag(ask: Run) -> None:
         (["--in", "1m", "--until", FAR], "--until requires --cron, --every or --interval"),
         (["--header", "nonsense"], "'nonsense' is not a header"),
         (["--header", "X-A:"], "'X-A' has no value"),
-        (["--body", "nonsense"], "not JSON"),
+        (["--body", "nonsense"], "a text needs quotes"),
         (["--at", "nonsense"], "'nonsense' is not a time"),
         (["--delays", "1s,x"], "'x' is not a duration"),
     ],
@@ -301,8 +301,8 @@ def test_the_last_secret_is_replaced_and_not_ended(ask: Run, ask_json: Answer) -
 
 
 def test_invalid_secret_values_are_reported_with_their_flags(ask: Run) -> None:
-    assert "at: --endpoint" in ask("secret", "make", "--endpoint", "ftp://a.example").stderr
-    assert "Invalid value for --overlap" in ask("secret", "make", "--overlap", "31d").stderr
+    assert "error: --endpoint must begin" in ask("secret", "make", "--endpoint", "ftp://a.example").stderr
+    assert "error: --overlap: 2678400 s is not allowed" in ask("secret", "make", "--overlap", "31d").stderr
 
 
 @pytest.mark.slow

@@ -25,6 +25,19 @@ OLD_WORDS = (
     r"def test_(what|whoever|whom|those|of|one_that|one_who|one_whose|wishes)_",
 )
 """Words that were replaced, in their former sense. `docs/glossary.md` has the words that replaced them."""
+SENTENCES = (
+    "What was answered before the worker's last look",
+    "an instant before the start, wins",
+    "Without a word: show what is held",
+    "List what a schedule meant in a span of time",
+    "Tell nobody any more under this id",
+    "A line is another thing than a plain key of the same name",
+    "No refusal is made by an old count",
+    "Repeating a backfill of the same id makes what is missing",
+    "The request says something that cannot be",
+    "the payload is no ",
+)
+"""Sentences that users of messages and documents did not understand."""
 MOST_ROWS = 35
 CHECKED = ("src", "tests", "docs", "README.md", "CONTRIBUTING.md", "examples", "cluster", "servers", "bench")
 FIXED = ("docs/howto/call-a-webhook.md", "docs/howto/overlap-and-catch-up.md")
@@ -67,6 +80,14 @@ def test_public_class_names_have_one_meaning() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(str(path.relative_to(SOURCE)))
     assert {name: found for name, found in places.items() if len(found) > 1 and name != "Problem"} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_sentences_that_nobody_understood_do_not_come_back(sentence: str) -> None:
+    # A sentence may continue on the next line of a page.
+    found = [path for path in texts() if sentence in " ".join(path.read_text().split())]
+    assert found == []
 
 
 def test_glossary_is_short() -> None:

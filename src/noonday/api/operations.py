@@ -167,7 +167,7 @@ class Operation:
         header = request.header(b"idempotency-key")
         if header is None and self._route.needs_key:
             raise BadHeader(
-                "this request needs an Idempotency-Key header; send a unique value", header="Idempotency-Key"
+                "Idempotency-Key is required: send a value that is unique to this change", header="Idempotency-Key"
             )
         if header is None or not self._route.is_change:
             return None

@@ -68,11 +68,20 @@ def list_(client: SyncClient, everything: bool, kind: str | None, job: str | Non
     if as_json:
         return show_json({"alerts": alerts, "more": more})
     grid = ListTable(
-        "ID", "KIND", "STATUS", "ABOUT", "COUNT", "LAST", "MESSAGE", right=("COUNT",), cut=("ABOUT", "MESSAGE")
+        "ABOUT",
+        "KIND",
+        "STATUS",
+        "COUNT",
+        "LAST",
+        "ID",
+        "MESSAGE",
+        right=("COUNT",),
+        cut=("ABOUT",),
+        fold=("MESSAGE",),
     )
     for one in alerts:
         grid.add(
-            one.id, one.kind, state(one.status), _about(one), str(one.count), brief(one.last_at), cell_text(one.message)
+            _about(one), one.kind, state(one.status), str(one.count), brief(one.last_at), one.id, cell_text(one.message)
         )
     show_list(grid, "alerts", more)
     for line in _hints(alerts):

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, time, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from noonday.cli.choices import choice_option
-from noonday.cli.instants import duration, durations, instant, now, read_duration
+from noonday.cli.instants import duration, durations, is_naive, moment, now, read_duration, read_instant, understood
 from noonday.cli.job_flags import read_json
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import Flaw, InvalidInput
@@ -122,35 +122,25 @@ def _timing_of(flags: Mapping[str, Any]) -> dict[str, Any]:
         raise click.UsageError(f"{listed} are mutually exclusive: use one")
     every = flags["every"]
     timing = {
-        "scheduled_at": _instant_of(flags["at"], flags["timezone"]),
+        "scheduled_at": _instant_of(flags["at"], flags["timezone"], "--at"),
         "cron_expression": flags["cron"],
         "interval": flags["interval"] if every is None else f"every {every}",
         "timezone": flags["timezone"],
-        "end_date": _instant_of(flags["until"], flags["timezone"]),
+        "end_date": _instant_of(flags["until"], flags["timezone"], "--until"),
     }
     if flags["in_"] is not None:
         timing["scheduled_at"] = (now() + flags["in_"]).isoformat()
     return _given(timing)
 
 
-def _instant_of(text: str | None, timezone: str | None) -> str | None:
+def _instant_of(text: str | None, timezone: str | None, flag: str) -> str | None:
     """Format an instant. Without an offset it is in the task's time zone, or else in the local one."""
     if text is None:
         return None
-    if timezone is not None and (naive := _naive(text, timezone)):
-        return naive.isoformat()
-    return instant(text).isoformat()
-
-
-def _naive(text: str, timezone: str) -> datetime | None:
-    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
-        hour = time.fromisoformat(text if text[1] != ":" else f"0{text}")
-        return datetime.combine(now().astimezone(zone(timezone)), hour)
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return None if read.tzinfo else read
+    if timezone is not None and is_naive(text):
+        # The server places it into the zone, with its own rules for the hours that the clocks skip or repeat.
+        return read_instant(text, now().astimezone(zone(timezone))).replace(tzinfo=None).isoformat()
+    return understood(text, None, flag).isoformat()
 
 
 def _call_of(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,12 +202,6 @@ def _ms(wait: timedelta) -> int:
     return round(wait.total_seconds() * 1000)
 
 
-def _moment(text: str) -> str:
-    """Check that the text is a time. It is converted later, when the time zone is known."""
-    instant(text)
-    return text.strip()
-
-
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
@@ -256,13 +240,13 @@ def _status(text: str) -> tuple[int, ...]:
 
 
 _OPTIONS = (
-    click.option("--at", type=_moment, metavar="INSTANT", help="Call once, at this time. [default: now]"),
+    click.option("--at", type=moment, metavar="INSTANT", help="Call once, at this time. [default: now]"),
     click.option("--in", "in_", type=duration, metavar="DURATION", help="Call once, after this duration."),
     click.option("--cron", metavar="EXPR", help="Call on a cron schedule."),
     click.option("--every", type=_every, metavar="N UNITS", help="Call repeatedly: '15 minutes', or 15m."),
     click.option("--interval", metavar="WORDS", help="Call repeatedly: 'daily at 08:00', 'weekly on mon 09:00'."),
     click.option("--timezone", "--tz", metavar="ZONE", help="Time zone of the schedule, such as Europe/Berlin."),
-    click.option("--until", type=_moment, metavar="INSTANT", help="Make no call after this time."),
+    click.option("--until", type=moment, metavar="INSTANT", help="Make no call after this time."),
     choice_option("--method", Method, help="HTTP method. [default: POST]"),
     click.option("--header", type=_header, multiple=True, metavar="'NAME: VALUE'", help="Request header; repeatable."),
     click.option("--body", type=_body, metavar="JSON|@FILE|-", help="Request body; null sends none."),

@@ -8,12 +8,16 @@ from urllib.parse import urlsplit
 
 import click
 
-from noonday.model.errors import Unauthorized
-from noonday.sdk.problems import ServerUnreachable
+from noonday.cli.flag_errors import in_own_flags
+from noonday.cli.instants import single_line
+from noonday.model.errors import InvalidInput, Unauthorized
+from noonday.sdk.problems import ServerUnreachable, UnexpectedAnswer
 from noonday.sdk.sync import SyncClient
 
 F = TypeVar("F", bound=Callable[..., None])
 TENANT = "default"
+LONGEST_ANSWER = 160
+"""Number of characters that are shown of an answer that is not Noonday's."""
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -35,13 +39,17 @@ def with_client(scope: str) -> Callable[[Callable[..., None]], Callable[..., Non
         def call(
             *args: Any, url: str | None, token: str | None, data: str | None, config: Path | None, **options: Any
         ) -> None:
-            access = _access(url, token, data, config, scope)
+            access = access_to(url, token, data, config, scope)
             try:
                 access.require_own_server()
                 with SyncClient(access.url, access.token) as client:
                     command(client, *args, **options)
             except ServerUnreachable as away:
                 raise _plainly(away) from away
+            except InvalidInput as refused:
+                raise in_own_flags(refused, click.get_current_context().command) from refused
+            except UnexpectedAnswer as foreign:
+                raise _not_noonday(foreign, access.url) from foreign
             except Unauthorized as refused:
                 reason = refused.detail if access.token else "the server requires a token"
                 raise Unauthorized(f"{reason}\n  {access.hint}") from refused
@@ -71,7 +79,7 @@ def is_local(url: str) -> bool:
     return urlsplit(url).hostname in _LOCAL
 
 
-def _access(url: str | None, token: str | None, data: str | None, config: Path | None, scope: str) -> Access:
+def access_to(url: str | None, token: str | None, data: str | None, config: Path | None, scope: str) -> Access:
     if url is not None and (token is not None or not is_local(url)):
         return Access(url, token)
     from noonday.cli.server.access import LocalAccess  # Reads the server's settings, which take time to load.
@@ -85,6 +93,13 @@ def _plainly(away: ServerUnreachable) -> ServerUnreachable:
     url = away.context["url"]
     return ServerUnreachable(
         f"no Noonday server responds at {url}: start one with `noonday up`, or name another with --url (NOONDAY_URL)"
+    )
+
+
+def _not_noonday(answer: UnexpectedAnswer, url: str) -> UnexpectedAnswer:
+    reason = single_line(answer.detail, LONGEST_ANSWER)
+    return UnexpectedAnswer(
+        f"{url} does not answer as Noonday does: check --url (NOONDAY_URL), and that no proxy stands between\n  {reason}"
     )
 
 

@@ -7,6 +7,7 @@ import click
 from rich.text import Text
 
 from noonday.cli.client import with_client
+from noonday.cli.completion import complete_jobs
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, exact, length, printable, whole
 from noonday.cli.job_details import took
@@ -89,7 +90,7 @@ def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
 
 
 @execution.command()
-@click.argument("of", metavar="EXECUTION|JOB")
+@click.argument("of", metavar="EXECUTION|JOB", shell_complete=complete_jobs)
 @click.option("--timeout", type=duration, help="Maximum time to wait. [default: no limit]")
 @with_client("read")
 def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:

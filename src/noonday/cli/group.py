@@ -1,12 +1,13 @@
 """Command groups that import commands on demand and suggest the nearest name for an unknown one."""
 
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import click
 
-from noonday.model.errors import nearest
+from noonday.cli.suggestions import suggestion
 
 
 class Command(click.Command):
@@ -37,10 +38,16 @@ class Group(click.Group):
         write_as_it_stands(self.epilog, formatter)
 
     def _hint(self, ctx: click.Context, name: str) -> str:
-        path = ctx.command_path
-        # An exact name in a subgroup is a better suggestion than a similar name in this group.
-        guess = self._inside_groups(ctx, name) or nearest(name, self.list_commands(ctx))
-        return f"; did you mean `{path} {guess}`?" if guess else ""
+        guess = suggestion(name, self.list_commands(ctx), partial(self._has, ctx), self._inside_groups(ctx, name))
+        return f"; did you mean `{ctx.command_path} {guess}`?" if guess else ""
+
+    def _has(self, ctx: click.Context, path: str) -> bool:
+        """Return whether the group has a command, such as `job create`, or an option, such as `--version`."""
+        name, _, rest = path.partition(" ")
+        if name.startswith("--"):
+            return any(name in parameter.opts for parameter in self.get_params(ctx))
+        command = self.get_command(ctx, name)
+        return command is not None and (not rest or (isinstance(command, Group) and command._has(ctx, rest)))
 
     def _inside_groups(self, ctx: click.Context, name: str) -> str | None:
         for own in self.list_commands(ctx):

@@ -76,17 +76,7 @@ def _concurrency(policy: Concurrency) -> str:
 def _next(one: JobView) -> str | None:
     if one.next_fire_at is None:
         return None
-    return whole(one.next_fire_at) + in_its_zone(one.next_fire_at_local, one)
-
-
-def in_its_zone(local: str | None, one: JobView) -> str:
-    """Format the time in the job's zone, `, 09:00:00+01:00 in Europe/Berlin`, if it differs from local time."""
-    if local is None or one.timezone is None:
-        return ""
-    at = datetime.fromisoformat(local)
-    if at.utcoffset() == at.astimezone().utcoffset():
-        return ""
-    return f", {at.isoformat(' ')} in {one.timezone}"
+    return whole(one.next_fire_at, one.timezone)
 
 
 def _retries(policy: RetryPolicy) -> str:

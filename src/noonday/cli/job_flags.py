@@ -11,7 +11,7 @@ import msgspec
 
 from noonday.cli.choices import choice_option
 from noonday.cli.flag_errors import at_flags
-from noonday.cli.instants import duration, durations, instant
+from noonday.cli.instants import duration, durations, is_naive, moment, understood
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import InvalidInput, nearest
 from noonday.model.job import CatchUpPolicy, JobSpec, Overlap, Priority
@@ -20,9 +20,17 @@ from noonday.model.pool import BUILT_IN_POOLS
 from noonday.model.retry import Backoff
 from noonday.model.view import PoolView
 
+_JSON_BEGINS = ("{", "[", '"')
 F = TypeVar("F", bound=Callable[..., Any])
 _read_spec = BodyDecoder(JobSpec)
 
+_BACKOFFS_OF_FLAG = {
+    "initial_delay": (Backoff.FIXED, Backoff.EXPONENTIAL),
+    "multiplier": (Backoff.EXPONENTIAL,),
+    "max_delay": (Backoff.EXPONENTIAL,),
+    "retry_delays": (Backoff.LIST,),
+}
+"""Backoffs that a flag of the retry policy applies to."""
 TIMINGS = {"at": "ONE_TIME", "delay": "DELAYED", "cron": "CRON", "every": "INTERVAL"}
 
 PLACES = {
@@ -89,8 +97,33 @@ def members_of(flags: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
         raise click.UsageError(f"{listed} are mutually exclusive: use one")
     if timing or "type" not in job:
         job["type"] = TIMINGS[timing[0] if timing else "at"]
+    _place_times(given, job["type"])
     put_flags(job, given)
+    refuse_idle_retry_flags(given, job.get("retryPolicy"))
     return job
+
+
+def refuse_idle_retry_flags(given: Mapping[str, Any], policy: Any) -> None:
+    """Raise UsageError for a flag of the retry policy that has no effect on its backoff."""
+    backoff = (policy.get("backoff") if isinstance(policy, dict) else None) or Backoff.LIST
+    for name, kinds in _BACKOFFS_OF_FLAG.items():
+        if given.get(name) is not None and backoff not in kinds:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} goes with --backoff {' or '.join(kinds)}; the backoff is {backoff}"
+            )
+
+
+def _place_times(given: dict[str, Any], kind: str) -> None:
+    """Put the times without an offset into the zone of --tz. A one-time job keeps no zone, because its time has an offset."""
+    zone = given.get("tz")
+    naive = [name for name in ("at", "start", "end") if name in given and is_naive(given[name])]
+    if zone is not None and kind != "CRON" and "at" not in naive:
+        raise click.UsageError("--tz goes with --cron, or with --at without an offset, such as --at '2030-01-31 09:00'")
+    for name in ("at", "start", "end"):
+        if name in given:
+            given[name] = understood(given[name], zone, f"--{name}")
+    if kind != "CRON":
+        given.pop("tz", None)
 
 
 def put_flags(members: dict[str, Any], flags: Mapping[str, Any]) -> None:
@@ -106,10 +139,17 @@ def spec_of(job: Mapping[str, Any]) -> JobSpec:
     return spec
 
 
-def in_flags(refused: InvalidInput) -> InvalidInput:
-    """Return the same error with the flag next to each path in the job."""
+def in_flags(refused: InvalidInput, file: Path | None = None) -> InvalidInput:
+    """Return the same error with flags instead of paths in the job; with a file, next to the paths."""
     flags = {"/" + place.replace(".", "/"): f"--{name.replace('_', '-')}" for name, place in PLACES.items()}
-    return at_flags(refused, lambda pointer: f"{pointer} ({flags[pointer]})" if pointer in flags else pointer)
+
+    def flag_of(pointer: str) -> str:
+        flag = flags.get(pointer)
+        if flag is None:
+            return pointer
+        return f"{pointer} ({flag})" if file else flag
+
+    return at_flags(refused, flag_of)
 
 
 def pool_of(handler: str, pools: list[PoolView]) -> str:
@@ -143,8 +183,12 @@ def read_json(text: str, name: str) -> Any:
     except OSError as error:
         raise click.BadParameter(f"cannot read {text[1:]}: {error.strerror}", param_hint=name) from error
     except (msgspec.DecodeError, UnicodeError) as bad:
-        hint = f""" To send a string, quote it twice: '"{text}"'.""" if text.isalnum() else ""
-        raise click.BadParameter(f"not JSON: {bad}.{hint}", param_hint=name) from bad
+        if not (text.startswith("@") or text == "-") and text[:1] not in _JSON_BEGINS:
+            quoted = msgspec.json.encode(text).decode().replace("'", "'\\''")
+            raise click.BadParameter(f"a text needs quotes: {name} '{quoted}'", param_hint=name) from bad
+        source = "" if raw is text else "standard input is " if text == "-" else f"{text[1:]} is "
+        reason = str(bad).removeprefix("JSON is malformed: ")
+        raise click.BadParameter(f"{source}not JSON: {reason}", param_hint=name) from bad
 
 
 def _read_file(file: Path) -> dict[str, Any]:
@@ -196,16 +240,16 @@ _OPTIONS = (
     click.option("--pool", help="Pool that runs the job; optional if only one pool has the handler."),
     click.option("--payload", type=_payload, metavar="JSON|@FILE|-", help="Argument of the handler."),
     click.option("--name", help="Name of the job; commands accept it instead of the id."),
-    click.option("--at", type=instant, help="Run once, at this time. [default: now]"),
+    click.option("--at", type=moment, help="Run once, at this time. [default: now]"),
     click.option("--delay", type=duration, help="Run once, after this duration."),
     click.option("--cron", metavar="EXPR", help="Run on a cron schedule of 5 fields, or 6 with seconds first."),
     click.option("--every", type=duration, help="Run repeatedly, at this interval."),
-    click.option("--tz", metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin. [default: UTC]"),
+    click.option("--tz", metavar="ZONE", help="Time zone of --cron, and of times without an offset. [default: UTC]"),
     choice_option("--gap", Gap, help="With --cron: policy for a local time that the clocks skip. [default: SHIFT]"),
     choice_option("--repeat", Repeat, help="With --cron: policy for a local time that occurs twice. [default: FIRST]"),
     click.option("--phase", type=duration, help="With --every: offset from multiples of the interval since 1970."),
-    click.option("--start", type=instant, help="Do not fire before this time."),
-    click.option("--end", type=instant, help="Do not fire after this time."),
+    click.option("--start", type=moment, help="Do not fire before this time."),
+    click.option("--end", type=moment, help="Do not fire after this time."),
     click.option("--max-runs", type=int, help="Maximum number of executions."),
     choice_option("--overlap", Overlap, help="Policy if the previous execution is still running. [default: ALLOW]"),
     choice_option("--catch-up", CatchUpPolicy, help="Which missed occurrences to run. [default: LATEST]"),

@@ -1,6 +1,6 @@
 """`noonday job`: create, list and change jobs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
+from noonday.cli.completion import complete_jobs
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.job_details import facts_of, how_to_see_the_error, schedule_of, took
@@ -31,9 +32,12 @@ from noonday.cli.screen import (
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
 from noonday.model.job import JobType
+from noonday.model.pool import NOTICES_POOL
 from noonday.model.view import BackfillView, ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
 
+MOST_NOTICES = 10_000
+"""Number of jobs that send notices that a list passes over before it ends."""
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "DEAD", "CANCELLED")
 RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
@@ -83,12 +87,13 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
             target["pool"] = pool_of(target["handler"], client.pools())
         made = client.create(spec_of(members), idempotency_key=idempotency_key)
     except InvalidInput as refused:
-        raise in_flags(refused) from refused
+        raise in_flags(refused, file) from refused
     if as_json:
         return show_json(made)
     for warning in made.warnings:
         console(err=True).print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    return done(f"created {_label(made)}" + (f", fires {brief(made.next_fire_at)}" if made.next_fire_at else ""))
+    zone = made.timezone or flags["tz"]
+    return done(f"created {_label(made)}" + (f", fires {brief(made.next_fire_at, zone)}" if made.next_fire_at else ""))
 
 
 @job.command("list")
@@ -104,29 +109,41 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
 @json_option
 @with_client("read")
 def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: str | None, **where: Any) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first.
+
+    Jobs that send notices of alerts are listed with --pool notices only.
+    """
     with patience("reading jobs"):
         listing = client.list_jobs(type=kind, limit=page_size(limit, no_limit), summary=not as_json, **where)
-        jobs, more = first_of(listing.items(), None if no_limit else limit)
+        items = listing.items() if any(where.values()) else without_notices(listing.items())
+        jobs, more = first_of(items, None if no_limit else limit)
     if as_json:
         return show_json({"jobs": jobs, "more": more})
     grid = ListTable(
-        "ID", "NAME", "STATE", "RUNS", "HANDLER", "NEXT", cut=("NAME", "RUNS", "HANDLER"), spare=("HANDLER", "RUNS")
+        "NAME",
+        "ID",
+        "STATE",
+        "RUNS",
+        "HANDLER",
+        "NEXT",
+        cut=("NAME", "RUNS", "HANDLER"),
+        fold=("NEXT",),
+        spare=("HANDLER", "RUNS"),
     )
     for one in jobs:
         grid.add(
-            one.job_id,
             cell_text(one.name),
+            one.job_id,
             state(one.state),
             schedule_of(one),
             one.target.handler,
-            brief(one.next_fire_at),
+            brief(one.next_fire_at, one.timezone),
         )
     return show_list(grid, "jobs", more)
 
 
 @job.command("show")
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--executions", type=click.IntRange(0, 100), default=10, show_default=True, help="Number of executions.")
 @json_option
 @with_client("read")
@@ -146,7 +163,7 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
 
 
 @job.command()
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @json_option
 @with_client("write")
 def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
@@ -155,7 +172,7 @@ def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
 
 
 @job.command()
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @json_option
 @with_client("write")
 def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
@@ -164,7 +181,7 @@ def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
 
 
 @job.command()
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @json_option
 @with_client("write")
 def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
@@ -173,7 +190,7 @@ def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
 
 
 @job.command()
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key run the job once.")
 @json_option
 @with_client("write")
@@ -186,7 +203,7 @@ def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_jso
 
 
 @job.command("executions")
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--state", type=choice(RUN_STATES), metavar="|".join(RUN_STATES), help="Only executions in this state.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of executions.")
 @click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
@@ -203,7 +220,7 @@ def executions_(client: SyncClient, job_id: str, state: str | None, limit: int, 
 
 
 @job.command("occurrences")
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--from", "from_", type=instant, help="Start of the period. [default: one day ago]")
 @click.option("--to", type=instant, help="End of the period. [default: one day from now]")
 @click.option(
@@ -218,17 +235,19 @@ def occurrences_(
 
     Shows which occurrences fired, which did not fire and why, and which are planned.
     """
-    page = client.occurrences(find_job(client, job_id), from_, to, limit=limit)
+    job = find_job(client, job_id)
+    page = client.occurrences(job, from_, to, limit=limit)
     if as_json:
         return show_json(page)
+    zone = client.get_job(job, executions=0).timezone
     grid = ListTable("TIME", "OUTCOME", "COUNT", "WHY", "EXECUTION", right=("COUNT",), cut=("WHY",), spare=("COUNT",))
     for one in page.occurrences:
-        grid.add(_span(one), state(one.outcome), str(one.count), cell_text(one.reason), one.execution_id or "-")
+        grid.add(_span(one, zone), state(one.outcome), str(one.count), cell_text(one.reason), one.execution_id or "-")
     return show_list(grid, "occurrences", page.is_least or len(page.occurrences) == limit)
 
 
 @job.command()
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--from", "from_", type=instant, required=True, help="Start of the period.")
 @click.option("--to", type=instant, required=True, help="End of the period; in the past.")
 @click.option(
@@ -272,6 +291,16 @@ def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_
             return msgspec.structs.replace(answer, created=created)
 
 
+def without_notices(jobs: Iterable[JobView]) -> Iterator[JobView]:
+    """Yield jobs without those that send notices. Ends after `MOST_NOTICES` of these."""
+    notices = 0
+    for one in jobs:
+        if one.target.pool != NOTICES_POOL:
+            yield one
+        elif (notices := notices + 1) == MOST_NOTICES:
+            return
+
+
 def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
     grid = ListTable(
         "EXECUTION",
@@ -305,9 +334,10 @@ def _label(one: JobView) -> str:
 def _report(changed: JobView, verb: str, as_json: bool) -> None:
     if as_json:
         return show_json(changed)
-    following = f", next {brief(changed.next_fire_at)}" if changed.next_fire_at else ""
+    following = f", next {brief(changed.next_fire_at, changed.timezone)}" if changed.next_fire_at else ""
     return done(f"{verb} {_label(changed)}{following}")
 
 
-def _span(one: OccurrenceView) -> str:
-    return brief(one.scheduled_at) if one.count == 1 else f"{brief(one.scheduled_at)} to {brief(one.until)}"
+def _span(one: OccurrenceView, zone: str | None) -> str:
+    first = brief(one.scheduled_at, zone)
+    return first if one.count == 1 else f"{first} to {brief(one.until, zone)}"

@@ -47,6 +47,10 @@ def is_job_id(text: str) -> bool:
     return is_id(text) and uuid.UUID(text).version == 7
 
 
+def is_execution_id(text: str) -> bool:
+    return is_id(text) and uuid.UUID(text).version == 8
+
+
 def _named(client: SyncClient, name: str) -> list[JobView]:
     """Return the jobs with that name; if some are active or paused, only those."""
     named = list(next(iter(client.list_jobs(name=name, limit=_SOME, summary=True))).jobs)

@@ -7,6 +7,7 @@ import click
 
 from noonday.cli.client import with_client
 from noonday.cli.group import Command
+from noonday.cli.instants import whole
 from noonday.cli.screen import done, json_option, show_json
 from noonday.model.view import PauseView
 from noonday.sdk.sync import SyncClient
@@ -38,7 +39,7 @@ def _what(function: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @with_client("operator")
 def pause(client: SyncClient, tenant: str | None, pool: str | None, everything: bool, as_json: bool) -> None:
-    """Pause a tenant, a pool, or everything. Without arguments, lists what is paused."""
+    """Pause a tenant, a pool, or everything (--all). Without arguments, lists what is paused and pauses nothing."""
     if tenant is None and pool is None and not everything:
         return _show(client.pauses(), as_json)
     _require_one(tenant, pool, everything)
@@ -55,8 +56,14 @@ def resume(client: SyncClient, tenant: str | None, pool: str | None, everything:
     """Resume a tenant, a pool, or everything. Waiting executions start as pools have capacity."""
     _require_one(tenant, pool, everything)
     if tenant is not None:
-        return _show(client.resume_tenant(tenant), as_json)
-    return _show(client.resume_all() if pool is None else client.resume_pool(pool), as_json)
+        left = client.resume_tenant(tenant)
+    else:
+        left = client.resume_all() if pool is None else client.resume_pool(pool)
+    if not as_json:
+        done(f"resumed {f'tenant {tenant}' if tenant else f'pool {pool}' if pool else 'everything'}")
+        if not left:
+            return None
+    return _show(left, as_json)
 
 
 def _require_one(tenant: str | None, pool: str | None, everything: bool) -> None:
@@ -68,8 +75,8 @@ def _show(pauses: Sequence[PauseView], as_json: bool) -> None:
     if as_json:
         return show_json({"pauses": pauses})
     if not pauses:
-        return done("nothing is paused")
+        return done("nothing is paused; `noonday pause --all` pauses everything")
     for each in pauses:
         what = f"{each.kind.lower()} {each.name}" if each.name else "everything"
-        done(f"{what} is paused since {each.since:%Y-%m-%d %H:%M:%S} by {each.by}")
+        done(f"{what} is paused since {whole(each.since)} by {each.by}")
     return None

@@ -10,7 +10,7 @@ from noonday.cli.bounds import count, put_limit
 from noonday.cli.client import with_client
 from noonday.cli.group import Group
 from noonday.cli.instants import duration
-from noonday.cli.job_flags import in_flags, put_flags, retry_options
+from noonday.cli.job_flags import in_flags, put_flags, refuse_idle_retry_flags, retry_options
 from noonday.cli.screen import cell_text, done, json_option, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.decoding import BodyDecoder
@@ -75,6 +75,7 @@ def set_(
     """Create a pool or change its settings. Settings without a flag keep their values."""
     settings: dict[str, Any] = _present(client, name)
     put_flags(settings, {"timeout": timeout, **retry})
+    refuse_idle_retry_flags(retry, settings.get("retryPolicy"))
     put_limit(settings, "maxRunning", max_running)
     if description is not None:
         settings["description"] = description

@@ -77,8 +77,8 @@ def cell_text(text: str | None) -> str:
 
 
 def done(text: str) -> None:
-    """Print one line of text on stdout."""
-    console().print(Text(text))
+    """Print one line of text on stdout. A command is not wrapped, so that it can be copied."""
+    console().print(Text(text), soft_wrap=text.startswith("  noonday "))
 
 
 @contextmanager

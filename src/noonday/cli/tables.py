@@ -1,23 +1,27 @@
-"""Tables that stay readable on a narrow terminal: one line per row, and ids are never cut."""
+"""Tables that stay readable on a narrow terminal: ids are never cut, and rows become blocks where lines are too short."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 GAP = 2
 LEAST = 8
-"""Minimum width in characters of a column that is cut or folded."""
+"""Minimum width in characters of a column that is cut."""
+LEAST_FOLDED = 16
+"""Minimum width in characters of a column that is folded: longer than most words, which would be cut."""
 
 
 class ListTable:
     """Table with headers that fits the width of the terminal.
 
     If the rows are too wide, `spare` columns are dropped, the last one first. Then `cut` columns are shortened to one
-    line, and `fold` columns are wrapped. Output to a pipe is complete.
+    line, and `fold` columns are wrapped. If that is not enough, each row becomes a block of complete values, with the
+    first column as its title. Output to a pipe is complete.
     """
 
     def __init__(
@@ -43,12 +47,15 @@ class ListTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         kept = self._fitting(options.max_width)
+        if self._least_width(kept) > options.max_width:
+            yield from map(self._block, self._rows)
+            return
         grid = _grid(show_header=True)
         for at in kept:
             header = self._headers[at]
             flexible = header in self._cut or header in self._fold
             justify: Any = "right" if header in self._right else "left"
-            grid.add_column(header, justify=justify, no_wrap=not flexible, min_width=min(LEAST, self._width(at)))
+            grid.add_column(header, justify=justify, no_wrap=not flexible, min_width=self._least(at))
         for row in self._rows:
             grid.add_row(*(self._cell(at, row[at]) for at in kept))
         yield grid
@@ -56,13 +63,31 @@ class ListTable:
     def _fitting(self, width: int) -> list[int]:
         kept = list(range(len(self._headers)))
         for header in reversed(self._spare):
-            if sum(self._least(at) + GAP for at in kept) - GAP > width:
+            if self._least_width(kept) > width:
                 kept.remove(self._headers.index(header))
         return kept
 
+    def _least_width(self, columns: Sequence[int]) -> int:
+        return sum(self._least(at) + GAP for at in columns) - GAP
+
+    def _block(self, row: Sequence[Text]) -> RenderableType:
+        """Return the name of a row, and below it the other values that it has, each wrapped."""
+        values = [
+            (header.lower(), cell)
+            for header, cell in zip(self._headers[1:], row[1:], strict=True)
+            if cell.plain not in ("", "-")
+        ]
+        title = row[0].copy() if row[0].plain != "-" else Text("(no name)")
+        if title.plain.isdigit():
+            title = Text(f"{self._headers[0].lower()} {title.plain}")
+        title.stylize("bold")
+        return Group(title, Padding(facts(values), (0, 0, 0, GAP)))
+
     def _least(self, at: int) -> int:
         header = self._headers[at]
-        return min(LEAST, self._width(at)) if header in self._cut or header in self._fold else self._width(at)
+        if header in self._fold:
+            return min(LEAST_FOLDED, self._width(at))
+        return min(LEAST, self._width(at)) if header in self._cut else self._width(at)
 
     def _width(self, at: int) -> int:
         return max(cell_len(self._headers[at]), *(row[at].cell_len for row in self._rows), 0)

@@ -11,6 +11,7 @@ from rich.text import Text
 from noonday.cli.call_flags import call_options, in_flags, patch_of, spec_of
 from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
+from noonday.cli.completion import complete_tasks
 from noonday.cli.dead import dead_of_tasks
 from noonday.cli.executions import checked
 from noonday.cli.group import Group
@@ -86,22 +87,32 @@ def list_(client: SyncClient, status: str | None, page: int, limit: int, as_json
     found = client.tasks.list(status=status, page=page, limit=limit)
     if as_json:
         return show_json(found)
-    grid = ListTable("ID", "NAME", "STATUS", "CALLS", "RUNS", "NEXT", cut=("NAME", "CALLS", "RUNS"), spare=("RUNS",))
+    grid = ListTable(
+        "NAME",
+        "ID",
+        "STATUS",
+        "CALLS",
+        "RUNS",
+        "NEXT",
+        cut=("NAME", "CALLS", "RUNS"),
+        fold=("NEXT",),
+        spare=("RUNS",),
+    )
     for one in found.tasks:
         grid.add(
-            one.id,
             cell_text(one.name),
+            one.id,
             state(one.status),
             cell_text(_call(one.payload)),
             _runs(one),
-            brief(one.next_execution),
+            brief(one.next_execution, one.timezone),
         )
     show_list(grid, "tasks")
     return _print_page_count(found.pagination)
 
 
 @task.command("show")
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @json_option
 @with_client("read")
 def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
@@ -116,7 +127,7 @@ def show_(client: SyncClient, task_id: str, as_json: bool) -> None:
 
 
 @task.command("executions")
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @click.option(
     "--status",
     type=choice(ExecutionStatus),
@@ -137,7 +148,7 @@ def executions_(client: SyncClient, task_id: str, status: str | None, limit: int
 
 
 @task.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @json_option
 @with_client("read")
@@ -156,7 +167,7 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
 
 
 @task.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @click.argument("execution_id", required=False, metavar="[EXECUTION]")
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key make one call.")
 @json_option
@@ -180,7 +191,7 @@ def resend(
 
 
 @task.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @json_option
 @with_client("write")
 def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
@@ -189,7 +200,7 @@ def pause(client: SyncClient, task_id: str, as_json: bool) -> None:
 
 
 @task.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @json_option
 @with_client("write")
 def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
@@ -198,7 +209,7 @@ def resume(client: SyncClient, task_id: str, as_json: bool) -> None:
 
 
 @task.command(epilog="--header replaces the header of that name; 'NAME:' removes it.")
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @click.argument("webhook_url", required=False, metavar="[URL]")
 @call_options
 @json_option
@@ -214,7 +225,7 @@ def change(client: SyncClient, task_id: str, webhook_url: str | None, as_json: b
 
 
 @task.command()
-@click.argument("task_id", metavar="TASK")
+@click.argument("task_id", metavar="TASK", shell_complete=complete_tasks)
 @json_option
 @with_client("write")
 def delete(client: SyncClient, task_id: str, as_json: bool) -> None:
@@ -249,7 +260,7 @@ def _report(task: TaskView, verb: str, as_json: bool) -> None:
     if as_json:
         return show_json(task)
     label = f"{task.name} ({task.id})" if task.name else task.id
-    following = f", next call {brief(task.next_execution)}" if task.next_execution else ""
+    following = f", next call {brief(task.next_execution, task.timezone)}" if task.next_execution else ""
     return done(f"{verb} {label}{following}")
 
 
@@ -282,7 +293,7 @@ def _facts_of(task: TaskView) -> list[tuple[str, Any]]:
         ("headers", _headers((call.get("headers") or {}).items())),
         ("body", compact(body) if body is not None else None),
         ("runs", _runs(task)),
-        ("next", whole(task.next_execution) if task.next_execution else None),
+        ("next", whole(task.next_execution, task.timezone) if task.next_execution else None),
         ("until", whole(task.end_date) if task.end_date else None),
         ("retries", _retries(task.retry)),
         ("timeout", length(task.timeout_seconds)),

@@ -1,18 +1,21 @@
 """`noonday tenant`: weight, limits and usage of tenants."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
 import msgspec
 
 from noonday.cli.bounds import NONE, count, number, put_limit, seconds
-from noonday.cli.client import with_client
+from noonday.cli.client import TENANT, with_client
 from noonday.cli.group import Group
+from noonday.cli.instants import now
 from noonday.cli.screen import done, json_option, show_json
 from noonday.cli.tenant_file import apply, flat
 from noonday.cli.usage import usage
 from noonday.model.decoding import BodyDecoder
+from noonday.model.errors import NotFound
 from noonday.model.view import TenantSettings, TenantView
 from noonday.sdk.sync import SyncClient
 
@@ -28,6 +31,8 @@ Examples:
   noonday tenant apply tenants.toml --dry-run
 """
 
+DAYS_OF_USAGE = 400
+"""Number of days for which a server keeps the usage of tenants."""
 NAMES = {
     "weight": "weight",
     "rate": "ratePerSec",
@@ -58,7 +63,13 @@ def tenant() -> None:
 @with_client("operator")
 def show(client: SyncClient, name: str, as_json: bool) -> None:
     """Show the settings of a tenant."""
-    _show(client.get_tenant(name), as_json)
+    view = client.get_tenant(name)
+    if view.updated_at is None and name != TENANT and not _has_run(client, name):
+        raise NotFound(
+            f"no such tenant: {name} has no settings, and has run nothing in {DAYS_OF_USAGE} days; "
+            f"`noonday tenant set {name}` gives it settings"
+        )
+    _show(view, as_json)
 
 
 @tenant.command("set")
@@ -89,6 +100,11 @@ def set_(client: SyncClient, name: str, max_running_in: Sequence[tuple[str, Any]
 
 tenant.add_command(apply)
 tenant.add_command(usage)
+
+
+def _has_run(client: SyncClient, name: str) -> bool:
+    today = now().date()
+    return client.usage(name, today - timedelta(days=DAYS_OF_USAGE), today).total.runs > 0
 
 
 def _show(view: TenantView, as_json: bool) -> None:

@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from noonday.cli.client import with_client
+from noonday.cli.completion import complete_jobs
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, length, now, printable, relative, whole
-from noonday.cli.job_details import how_to_see_the_error, in_its_zone, schedule_of
-from noonday.cli.lookup import find_job
+from noonday.cli.job_details import schedule_of
+from noonday.cli.lookup import find_job, is_execution_id
 from noonday.cli.screen import done, json_option, patience, show_json
-from noonday.model.view import AttemptView, ExecutionView, JobView, OccurrenceView
+from noonday.cli.why_execution import history, show_execution
+from noonday.model.view import ExecutionView, JobView, OccurrenceView
 from noonday.sdk.sync import SyncClient
 
 PAGE = 500
@@ -25,17 +27,20 @@ EXAMPLES = """
 Examples:
   noonday why nightly                    explain the latest occurrence, or the next one if there is none yet
   noonday why nightly --at 03:00         explain the occurrence nearest to 03:00 today
-  noonday why nightly --at '2026-03-29 02:30'
+  noonday why nightly --at 'yesterday 02:30'
+  noonday why 019a3f2e-...               explain an execution: its attempts and their errors
 """
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB|EXECUTION", shell_complete=complete_jobs)
 @click.option("--at", type=instant, help="Explain the occurrence nearest to this time.")
 @json_option
 @with_client("read")
 def why(client: SyncClient, job_id: str, at: datetime | None, as_json: bool) -> None:
-    """Explain why a job did or did not run."""
+    """Explain why a job did or did not run, or what happened to an execution."""
+    if is_execution_id(job_id):
+        return show_execution(client, job_id, at, as_json)
     with patience("reading occurrences"):
         job = client.get_job(find_job(client, job_id), executions=1)
         occurrence = _nearest_to(client, job, at) if at else _latest(client, job)
@@ -60,7 +65,7 @@ def explain(
         yield f"{_not_then(job, at)} The nearest occurrence:"
     yield f"{_when(job, occurrence)}: {OUTCOMES.get(occurrence.outcome, _unknown)(occurrence)}"
     if execution:
-        yield from _history(execution)
+        yield from history(execution)
 
 
 def _missed(one: OccurrenceView) -> str:
@@ -122,13 +127,10 @@ OUTCOMES: dict[str, Callable[[OccurrenceView], str]] = {
 }
 """Explanation of each outcome."""
 
-REVOCATIONS = {"PAUSED": "the job was paused", "EDITED": "the job was changed"}
-"""Explanation of each reason for which a dispatched execution is revoked."""
-
 
 def _when(job: JobView, one: OccurrenceView) -> str:
     if one.count == 1:
-        return f"Occurrence {whole(one.scheduled_at)}{in_its_zone(one.local, job)}"
+        return f"Occurrence {whole(one.scheduled_at, job.timezone)}"
     return f"{one.count} occurrences from {exact(one.scheduled_at)} to {whole(one.until)}"
 
 
@@ -143,39 +145,6 @@ def _nothing(job: JobView, at: datetime | None) -> Iterator[str]:
     if job.executions:
         last = job.executions[0]
         yield f"Its latest execution is {last.execution_id} ({last.state}), cause {last.cause}, {relative(last.due_at)}."
-
-
-def _history(one: ExecutionView) -> Iterator[str]:
-    yield f"Execution {one.execution_id} of {one.handler} in pool {one.pool} is {one.state}."
-    for attempt in one.attempts:
-        yield f"  {_attempt(one, attempt)}"
-    yield from _rest(one)
-
-
-def _attempt(one: ExecutionView, attempt: AttemptView) -> str:
-    late = (attempt.started_at - one.due_at).total_seconds() if attempt.started_at else 0
-    begun = f"began {exact(attempt.started_at)}" if attempt.started_at else "did not begin"
-    if attempt.attempt == 1 and attempt.dispatch == 1 and late > 0:
-        begun += f", {length(late)} after it was due,"
-    if attempt.finished_at is None or attempt.started_at is None:
-        return f"Attempt {attempt.attempt} {begun} and is running on {attempt.worker_id}."
-    ended = f"{attempt.state} after {length((attempt.finished_at - attempt.started_at).total_seconds())}"
-    error = f": {printable(f'{attempt.error.type}: {attempt.error.message}')}" if attempt.error else ""
-    return f"Attempt {attempt.attempt} {begun} on {attempt.worker_id}: {ended}{error}"
-
-
-def _rest(one: ExecutionView) -> Iterator[str]:
-    if one.waiting_for:
-        yield f"The execution waits for: {printable(one.waiting_for)}."
-    if one.state == "PENDING" and one.next_attempt_at and one.attempt > 1:
-        yield f"Attempt {one.attempt} starts {relative(one.next_attempt_at)}."
-    if one.cancel_requested:
-        yield f"The execution was asked to stop: {REVOCATIONS.get(one.cancel_requested) or printable(one.cancel_requested)}."
-    if look := how_to_see_the_error([one]):
-        yield look
-    if one.state == "DEAD":
-        yield f"The execution failed permanently after attempt {one.attempt}. To run it again:"
-        yield f"  noonday dead retry {one.execution_id}"
 
 
 # Search for the occurrence to explain

@@ -37,7 +37,7 @@ class Catalogue:
         target = spec.target
         known = await self.pools(target.pool)
         if target.pool not in known:
-            detail = f"there is no pool {target.pool!r}: start a worker for it, or create it with PUT /v1/pools/{target.pool}"
+            detail = f"no pool {target.pool}: start a worker for it, or create it: `noonday pool set {target.pool}`"
             # Users cannot create jobs in built-in pools, so these are not suggested.
             usable = [pool for pool in known if pool not in BUILT_IN_POOLS]
             raise InvalidInput.of(

@@ -51,7 +51,21 @@ def parse(expression: str) -> Cron:
 
 def explain(expression: str) -> str:
     """Describe an expression in English, such as `At 03:00 on Monday through Friday`."""
-    return _TH.sub(lambda number: number[1] + _ENDINGS[number[2]], explain_fields(parse(expression).text))
+    cron = parse(expression)
+    text = _TH.sub(lambda number: number[1] + _ENDINGS[number[2]], explain_fields(cron.text))
+    text = _DAYS.sub(r"days \1 to \2 of the month", text)
+    days, conjunction, weekdays = text.rpartition(" and on ")
+    # Two restricted day fields mean either of them. The library writes "and", which readers take for both.
+    if cron.both_days or not conjunction:
+        return text
+    if _NTH not in weekdays:
+        weekdays = _WEEKDAY.sub(r"\1s", weekdays)
+    return f"{days}, or on {weekdays}"
+
+
+_DAYS = re.compile(r"every day of month from (\d+) through (\d+)")
+_WEEKDAY = re.compile(r"\b((?:Sun|Mon|Tues|Wednes|Thurs|Fri|Satur)day)\b")
+_NTH = " of the month"
 
 
 _TH = re.compile(r"\b([2-9]?)(?<!1)([123])th\b")

@@ -260,6 +260,8 @@ class ExecutionFailed(NoondayError):
     code = "execution-failed"
 
 
+LEAST_LIKENESS = 0.6
+"""Similarity, from 0 to 1, below which a known name is not suggested."""
 MOST_COMPARED = 40
 """Maximum number of known names that are compared closely with an unknown one."""
 
@@ -293,11 +295,11 @@ def nearest(value: str, known: Iterable[str]) -> str | None:
             return None
         left[0] -= 1
     names = _likeliest(value, list(known))
-    found = get_close_matches(value, names, n=1, cutoff=0.5)
+    found = get_close_matches(value, names, n=1, cutoff=LEAST_LIKENESS)
     if found:
         return found[0]
     folded = {name.lower(): name for name in names}
-    close = get_close_matches(value.lower(), list(folded), n=1, cutoff=0.5)
+    close = get_close_matches(value.lower(), list(folded), n=1, cutoff=LEAST_LIKENESS)
     return folded[close[0]] if close else None
 
 

@@ -26,6 +26,11 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo.from_file(data, key=name)
 
 
+def is_zone(name: str) -> bool:
+    """Return whether a zone has this name."""
+    return name in _zone_names()
+
+
 def local_text(at_ms: int, timezone: str) -> str:
     """Return the ISO 8601 wall time with its offset: `2026-03-08T03:30:00-04:00`."""
     local = (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone(timezone))

@@ -9,6 +9,7 @@ from typing import Any
 from noonday.cli.screen import show, show_json
 from noonday.cli.server.local import read_settings
 from noonday.cli.tables import ListTable
+from noonday.model.errors import NotFound, nearest
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.loading import CONFIG_VARIABLE, DEFAULT_FILE
 from noonday.wiring.settings.reference import SHORT_VARIABLES, SettingDoc, describe_settings
@@ -19,6 +20,11 @@ def list_settings(part: str | None, config: Path | None, *, as_json: bool) -> No
     values = read_settings(config)
     sources = _Sources(os.environ, config)
     docs = [doc for doc in describe_settings() if part is None or part.lower() in doc.key]
+    if not docs:
+        keys = [doc.key for doc in describe_settings()]
+        guess = nearest(part or "", [*keys, *(key.rpartition(".")[2] for key in keys)])
+        hint = f"did you mean {guess}?" if guess else "`noonday settings` lists all settings"
+        raise NotFound(f"no such setting: {part}; {hint}")
     if as_json:
         return show_json([_as_json(doc, values, sources) for doc in docs])
     grid = ListTable("SETTING", "VALUE", "FROM", "MEANING", fold=("VALUE", "FROM", "MEANING"))

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from noonday.drivers.sqlite.numbered import NumberedConnection
 from noonday.model.errors import BadData, NoondayError, StoreFailed, StoreLost, StoreUnavailable
 
 log = structlog.get_logger("noonday.sqlite")
@@ -53,7 +54,9 @@ def connect(path: str, options: FileOptions, *, read_only: bool = False) -> sqli
             raise StoreUnavailable(f"cannot open {path}: the folder {Path(path).parent} does not exist; create it")
         if path != MEMORY:
             _create_private(path)
-        conn = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        conn = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=256, factory=NumberedConnection
+        )
         conn.execute(f"PRAGMA busy_timeout = {options.busy_timeout_ms}")
         conn.execute(f"PRAGMA cache_size = {-options.cache_mb * 1024}")
         conn.execute("PRAGMA temp_store = MEMORY")
