@@ -33,8 +33,9 @@ from noonday.ports.clock import Clock
 from noonday.sdk.payload import to_builtins
 from noonday.wiring.application import Noonday
 from noonday.wiring.embedded import Embedded
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.engine_thread import EngineLoop
-from noonday.wiring.running import FINAL_STATES, OWNER, Running, latest_execution, result_of
+from noonday.wiring.running import FINAL_STATES, Running, latest_execution, result_of
 from noonday.wiring.settings import Settings
 from noonday.worker.context import Context
 
