@@ -225,7 +225,7 @@ async def test_a_thread_that_waits_is_released_when_the_block_ends() -> None:
 def test_both_ways_have_the_same_parameters() -> None:
     for name in ("enqueue", "enqueue_many", "result", "cancel"):
         of_both = [inspect.signature(getattr(each, name)).parameters for each in (Noonday, SyncApplication)]
-        assert set(of_both[0]) - {"connection"} == set(of_both[1]) - {"connection"}, name
+        assert set(of_both[0]) == set(of_both[1]), name
 
 
 # -- several processes -------------------------------------------------------------------------------------------------

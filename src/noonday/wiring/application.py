@@ -189,7 +189,7 @@ class Noonday(Registry):
             handler, payload, at=at, delay=delay, cron=cron, every=every, timezone=timezone, pool=pool, **fields
         )
         if connection is not None:
-            return await self._transactions().create(OWNER, connection, spec)
+            return await self.transactions().create(OWNER, connection, spec)
         return await self.running().create(spec)
 
     async def enqueue_many(self, specs: Sequence[JobSpec], *, connection: Any = None) -> list[JobId]:
@@ -200,7 +200,7 @@ class Noonday(Registry):
         With `connection` (see `enqueue`), the caller's transaction creates all of them.
         """
         if connection is not None:
-            return await self._transactions().create_many(OWNER, connection, specs)
+            return await self.transactions().create_many(OWNER, connection, specs)
         return await self.running().create_many(specs)
 
     async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
@@ -229,7 +229,8 @@ class Noonday(Registry):
                 "this application already has an engine or a server: leave its `embedded`, `connect` or `cluster` block first"
             )
 
-    def _transactions(self) -> "Transactions":
+    def transactions(self) -> "Transactions":
+        """Return what creates jobs in transactions of the application. Raises Conflict if the engine is embedded."""
         from noonday.wiring.transactions import Transactions
 
         if isinstance(self.engine, Running) and self._settings is None:

@@ -13,6 +13,7 @@ from noonday.model.view import ExecutionView, JobView
 from noonday.sdk.spec import Duration, JobFields
 from noonday.sdk.sync import SyncClient
 from noonday.wiring.connected import Connected, JobCommands
+from noonday.wiring.engine_queries import OWNER
 
 if TYPE_CHECKING:
     from noonday.wiring.application import Noonday
@@ -50,16 +51,25 @@ class SyncApplication:
         every: Duration | None = None,
         timezone: str | None = None,
         pool: str | None = None,
+        connection: Any = None,
         **fields: Unpack[JobFields],
     ) -> JobView:
-        """Create a job, as `Noonday.enqueue`."""
+        """Create a job, as `Noonday.enqueue`.
+
+        `connection` is a connection to the cluster's database, a Connection of psycopg 3 or of Django, with an open
+        transaction of the caller. No engine and no server are needed for that.
+        """
         spec = self._app.spec_for(
             handler, payload, at=at, delay=delay, cron=cron, every=every, timezone=timezone, pool=pool, **fields
         )
+        if connection is not None:
+            return self._app.transactions().create_now(OWNER, connection, spec)
         return self._run(lambda jobs: jobs.create(spec))
 
-    def enqueue_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
-        """Create jobs, as `Noonday.enqueue_many`."""
+    def enqueue_many(self, specs: Sequence[JobSpec], *, connection: Any = None) -> list[JobId]:
+        """Create jobs, as `Noonday.enqueue_many`. `connection` is that of `enqueue`."""
+        if connection is not None:
+            return self._app.transactions().create_many_now(OWNER, connection, specs)
         return self._run(lambda jobs: jobs.create_many(specs))
 
     def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
