@@ -26,7 +26,7 @@ from noonday.model.job import JobSpec
 from noonday.model.pool import WEBHOOKS_POOL
 from noonday.model.view import TenantSettings
 from noonday.wiring.cluster.node import Node, Role
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.loading import load_settings
 

@@ -19,8 +19,8 @@ from noonday.model.job import JobSpec
 from noonday.model.pool import WEBHOOKS_POOL
 from noonday.model.view import TenantSettings
 from noonday.wiring.embedded import Embedded
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.engine_thread import new_event_loop
-from noonday.wiring.running import OWNER
 from noonday.wiring.server import SWITCH_SEC
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.loading import load_settings

@@ -12,7 +12,7 @@ from bench.rig import Rig
 from bench.works import Tenants, Waiting, Webhooks, Work
 from noonday.model.caller import Caller
 from noonday.model.ids import JobId, TenantId, execution_id
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 
 PAGE = 10_000
 SLOWEST_DRAIN_PER_S = 500

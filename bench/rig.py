@@ -9,7 +9,7 @@ from noonday.model.caller import Caller
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
 from noonday.model.view import TenantSettings
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings import Settings
 
 Memory = tuple[float | None, float | None]

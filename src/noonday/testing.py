@@ -30,11 +30,13 @@ from noonday.model.job import ms_of
 from noonday.model.message import Dispatch, Token
 from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
+from noonday.runtime.immediate import run_now
 from noonday.sdk.payload import to_builtins
 from noonday.wiring.application import Noonday
 from noonday.wiring.embedded import Embedded
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.engine_thread import EngineLoop
-from noonday.wiring.running import FINAL_STATES, OWNER, Running, latest_execution, result_of
+from noonday.wiring.running import FINAL_STATES, Running, latest_execution, result_of
 from noonday.wiring.settings import Settings
 from noonday.worker.context import Context
 
@@ -198,12 +200,7 @@ class Testing:
 
     def _read(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a query from a synchronous function. The database is in memory, so its coroutines never wait."""
-        step: Callable[[None], Any] = coroutine.send
-        while True:
-            try:
-                step(None)
-            except StopIteration as ended:
-                return ended.value  # type: ignore[no-any-return]
+        return run_now(coroutine)
 
 
 class _RunsOnDemand(Running):

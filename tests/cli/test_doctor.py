@@ -15,7 +15,7 @@ from noonday.crypto.keyring import load_or_create
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.view import PoolSettings
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.loading import load_settings
 from tests.cli.conftest import Run

@@ -102,8 +102,11 @@ def _commands_in(text: str) -> Iterator[list[str]]:
     lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", "\n;"), posix=True, punctuation_chars="();|&")
     lexer.whitespace_split = True
     command: list[str] | None = None
-    for word in [*lexer, ";"]:
-        if set(word) <= set("();|&"):
+    words = iter([*lexer, ";"])
+    for word in words:
+        if word == ">":
+            next(words)  # the file that the output goes to
+        elif set(word) <= set("();|&"):
             if command:
                 yield command
             command = None

@@ -14,7 +14,7 @@ from noonday import Context, Noonday
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import JobView
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings.loading import load_settings
 from tests.scenarios.clock import SetClock
 from tests.scenarios.process import PATIENCE_SEC, until

@@ -10,7 +10,7 @@ import pytest
 from noonday.intake.idempotency import Idempotency
 from noonday.model.job import Concurrency, JobSpec, JobType, Target
 from noonday.model.retry import RetryPolicy
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from tests.scenarios.inside import Inside
 from tests.scenarios.process import until
 

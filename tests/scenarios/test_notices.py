@@ -21,7 +21,7 @@ from noonday.model.tasks.wire import TaskPayload, TaskRetry, TaskSpec, TaskType
 from noonday.webhooks.sending import SEALED_FOR
 from noonday.webhooks.signing import verify
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings.loading import load_settings
 from tests.scenarios.clock import SetClock
 from tests.support.eventually import eventually

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -79,6 +80,7 @@ class Wire:
 
     url: str = ""
     answers: deque[Any] = field(default_factory=deque)
+    rule: Callable[[Asked], Any] | None = None
     asked: list[Asked] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     silent: threading.Event = field(default_factory=threading.Event)
@@ -86,6 +88,10 @@ class Wire:
 
     def will(self, *answers: Any) -> None:
         self.answers += answers
+
+    def answer_by(self, rule: Callable[[Asked], Any]) -> None:
+        """Give the answer of a rule to each request that has no prepared answer."""
+        self.rule = rule
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -101,7 +107,7 @@ class Wire:
                 msgspec.json.decode(raw) if raw else None,
             )
         )
-        answer = self.answers.popleft()
+        answer = self.rule(self.asked[-1]) if self.rule and not self.answers else self.answers.popleft()
         if answer is SILENCE:
             self.silent.set()
             await self.closing.wait()

@@ -70,7 +70,33 @@ async def psycopg_caller() -> AsyncIterator[Caller]:
         await connection.close()
 
 
+class BlockingPsycopgCaller:
+    """A synchronous connection, whose calls block the loop of the test."""
+
+    def __init__(self, connection: "psycopg.Connection[dict[str, Any]]") -> None:
+        self.connection = connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        with self.connection.transaction():
+            yield
+
+    async def execute(self, statement: str) -> None:
+        self.connection.execute(statement)
+
+    async def value(self, statement: str) -> Any:
+        row = self.connection.execute(statement).fetchone()
+        return next(iter(row.values())) if row else None
+
+
+@asynccontextmanager
+async def blocking_psycopg_caller() -> AsyncIterator[Caller]:
+    with psycopg.connect(postgres_url(), autocommit=True, row_factory=dict_row) as connection:
+        yield BlockingPsycopgCaller(connection)
+
+
 CALLERS: dict[str, Callable[[], AbstractAsyncContextManager[Caller]]] = {
     "asyncpg": asyncpg_caller,
     "psycopg": psycopg_caller,
+    "blocking psycopg": blocking_psycopg_caller,
 }

@@ -11,7 +11,7 @@ from noonday.model.tasks.wire import Method, TaskPayload, TaskRetry, TaskSpec, T
 from noonday.tasks.endpoints import EndpointService
 from noonday.testing import ManualClock, Testing
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings.loading import load_settings
 
 TURNS = 200

@@ -7,7 +7,7 @@ from noonday.model.endpoint import Condition, EndpointSettings
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.tasks.wire import RequestedStatus, TaskPatch, TaskPayload
 from noonday.tasks.endpoint_disabler import UNSETTLED_MS
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from tests.support.factories import audit
 from tests.tasks.calling import Calls, calls_to_a_receiver
 

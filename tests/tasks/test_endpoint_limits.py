@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from noonday.model.endpoint import EndpointSettings
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from tests.tasks.calling import Calls, calls_to_a_receiver
 
 TASKS = 30

@@ -10,7 +10,7 @@ from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.view import PoolSettings
 from noonday.testing import ManualClock, Testing
 from noonday.wiring.embedded import Embedded
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings import Settings
 
 

@@ -15,7 +15,7 @@ from noonday.drivers.postgres.listener import TimelineListener, channel_of
 from noonday.drivers.postgres.migrations import migrate
 from noonday.model.errors import BadSettings, Conflict, InvalidInput, PayloadTooLarge, QuotaExceeded
 from noonday.model.ids import PARTITIONS, TenantId
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from tests.drivers.postgres.own_schema import opened, own_schema
 from tests.support.callers import CALLERS, Caller
 from tests.support.eventually import eventually

@@ -7,7 +7,7 @@ import msgspec
 
 from noonday.api.context import RequestContext
 from noonday.api.contract import INSTANT
-from noonday.api.instants import DAY_MS, bounded_ms, require_order
+from noonday.api.instants import bounded_ms, require_order, span_ms
 from noonday.api.query import Query
 from noonday.api.routing import JobIdInPath, PageSize, Route
 from noonday.model.filters import Instant
@@ -39,7 +39,7 @@ async def list_occurrences(context: RequestContext, job_id: JobIdInPath, query: 
 
     Defaults to one day before and one day after now.
     """
-    from_ms, to_ms = _span(query, context.services.now_ms())
+    from_ms, to_ms = span_ms(query.from_, query.to, context.services.now_ms())
     return await context.intake.occurrences.list_occurrences(
         context.caller, job_id, from_ms=from_ms, to_ms=to_ms, limit=query.limit
     )
@@ -63,15 +63,6 @@ async def backfill_job(context: RequestContext, job_id: JobIdInPath, body: Backf
         preview=body.preview,
         idem=context.idem,
     )
-
-
-def _span(query: OccurrenceQuery, now_ms: int) -> tuple[int, int]:
-    from_ms = bounded_ms(query.from_, "/from") if query.from_ else None
-    to_ms = bounded_ms(query.to, "/to") if query.to else max(now_ms, from_ms or 0) + DAY_MS
-    if from_ms is None:
-        return min(now_ms, to_ms) - DAY_MS, to_ms
-    require_order(from_ms, to_ms)
-    return from_ms, to_ms
 
 
 ROUTES = (

@@ -1,6 +1,7 @@
 """Asynchronous HTTP client of the API. Each resource has its methods in a module of its own."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import Self
 
@@ -17,6 +18,7 @@ from noonday.sdk.problems import ClientClosed, Problem, ServerUnreachable
 from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import Duration, seconds_of
 from noonday.sdk.tasks import TasksClient
+from noonday.sdk.tokens import TokenProvider, tokens_of
 from noonday.sdk.transport import Transport
 
 __all__ = ["Client", "ClientClosed", "Listing", "Problem", "ResultTimeout", "ServerUnreachable"]
@@ -29,6 +31,10 @@ class Client(JobMethods, ExecutionMethods, DeadLetterMethods, PauseMethods, Admi
     retries the request up to 3 times, then raises ServerUnreachable. Every change has an Idempotency-Key, so the server applies
     it once even if the request is repeated. A request takes at most `timeout` seconds.
 
+    A token expires. `token_file` is a file that another program replaces: it is read again when it changes. `token_provider` is a
+    function, plain or `async`, that returns a token. It is called for the first request, and once more if the server refuses the
+    token.
+
     `tasks` schedules webhook calls, `secrets` manages their signing secrets, and `endpoints` the limits of the URLs they call.
     """
 
@@ -37,10 +43,14 @@ class Client(JobMethods, ExecutionMethods, DeadLetterMethods, PauseMethods, Admi
         url: str,
         token: str | None = None,
         *,
+        token_provider: TokenProvider | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         timeout: Duration = 30,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        super().__init__(Transport(url, token, seconds_of(timeout, "/timeout"), sleep))
+        timeout_sec = seconds_of(timeout, "/timeout")
+        tokens = tokens_of(token, token_provider, token_file, timeout_sec)
+        super().__init__(Transport(url, tokens, timeout_sec, sleep))
         self.tasks = TasksClient(self._http)
         self.secrets = SecretsClient(self._http)
         self.alert_preferences = AlertPreferencesClient(self._http)

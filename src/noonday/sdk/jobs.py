@@ -8,6 +8,7 @@ import msgspec
 
 from noonday.model.errors import InvalidInput, NoondayError
 from noonday.model.filters import PreviewRequest
+from noonday.model.ids import JobId
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import BackfillView, ExecutionView, JobPage, JobView, OccurrencePage, Preview
 from noonday.sdk.fields import either
@@ -49,6 +50,22 @@ class JobMethods(ApiMethods):
                 bad.context["answered"] = answered
                 raise
         return answered
+
+    async def create_ids(self, specs: Iterable[JobSpec]) -> list[JobId]:
+        """Create many jobs, and return their ids in the same order.
+
+        Each batch (at most 10,000 jobs and 32 MB) creates all of its jobs or none, and raises an error with every flaw. If a
+        later batch fails, `created` in the error's context has the ids of the batches before it.
+        """
+        created: list[JobId] = []
+        for batch in _batches(specs, BATCH_BYTES):
+            try:
+                answered = await self._create_batch(batch, atomic=True)
+            except NoondayError as bad:
+                bad.context["created"] = created
+                raise
+            created += [JobId(job.job_id) for job in answered if isinstance(job, JobView)]
+        return created
 
     async def get_job(self, job_id: str, *, executions: int | None = None) -> JobView:
         """Return a job with its latest executions (`executions` is their number). Raises NotFound."""

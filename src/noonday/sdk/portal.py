@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import os
 import threading
-import weakref
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from noonday.model.view import Page
+from noonday.sdk.forks import on_fork
 from noonday.sdk.methods import Listing
 from noonday.sdk.problems import ClientClosed
 
@@ -34,7 +33,7 @@ class Portal:
         self._lock = threading.Lock()
         self._closed = False
         self._thread: _LoopThread | None = None
-        _portals.add(self)
+        on_fork(self)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine and return its result. Raises ClientClosed if the portal closes before it ends."""
@@ -62,10 +61,11 @@ class Portal:
         if thread is not None:
             thread.end(last)
 
-    def after_fork(self) -> None:
+    def after_fork(self) -> list[object]:
         """Reset the portal in a forked child: a thread of the parent may hold the lock or run the loop."""
         self._lock = threading.Lock()
-        self._thread = None
+        inherited, self._thread = self._thread, None
+        return [] if inherited is None else [inherited]
 
 
 class _LoopThread:
@@ -85,17 +85,6 @@ class _LoopThread:
             self.submit(last()).result(_END_WITHIN_SEC)
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_END_WITHIN_SEC)
-
-
-_portals: "weakref.WeakSet[Portal]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for portal in list(_portals):
-        portal.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 async def _idle(ready: "Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]") -> None:

@@ -23,6 +23,12 @@ class ServerUnreachable(NoondayError):
     code = "server-unreachable"
 
 
+class TokenUnavailable(NoondayError):
+    """The client has no token to send: its provider failed, or its token file cannot be read."""
+
+    code = "token-unavailable"
+
+
 class ClientClosed(NoondayError):
     """The client was closed before or during the call."""
 

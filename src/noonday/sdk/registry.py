@@ -1,6 +1,7 @@
 """Registry of an application's handlers and of the jobs that it declares in code."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -28,6 +29,7 @@ from noonday.sdk.spec import (
 
 if TYPE_CHECKING:
     from noonday.sdk.client import Client
+    from noonday.sdk.tokens import TokenProvider
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ARGUMENTS_OF_JOB = ("at", "delay", "cron", "every", "timezone", "pool", "name", "payload")
@@ -176,11 +178,18 @@ class Registry:
         return found
 
     @staticmethod
-    def client(url: str, token: str | None = None, *, timeout: float = 30) -> "Client":
+    def client(
+        url: str,
+        token: str | None = None,
+        *,
+        token_provider: "TokenProvider | None" = None,
+        token_file: str | os.PathLike[str] | None = None,
+        timeout: float = 30,
+    ) -> "Client":
         """Return a client of a Noonday server: `async with Noonday.client(url, token) as client`."""
         from noonday.sdk.client import Client
 
-        return Client(url, token, timeout=timeout)
+        return Client(url, token, token_provider=token_provider, token_file=token_file, timeout=timeout)
 
     def _declare(
         self, make: Callable[[F], Handler], when: dict[str, Any], payload: Any, fields: DeclaredFields

@@ -1,6 +1,7 @@
 """Synchronous client: a thin wrapper that runs the asynchronous client in a background thread."""
 
 import atexit
+import os
 import weakref
 from typing import Generic, Self, TypeVar
 
@@ -17,6 +18,7 @@ from noonday.sdk.portal import Portal, blocking, paging
 from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import Duration
 from noonday.sdk.tasks import TasksClient
+from noonday.sdk.tokens import TokenProvider
 
 ClientT = TypeVar("ClientT")
 
@@ -94,6 +96,7 @@ class SyncJobMethods(_Resource[Client]):
 
     create = blocking(JobMethods.create)
     create_many = blocking(JobMethods.create_many)
+    create_ids = blocking(JobMethods.create_ids)
     get_job = blocking(JobMethods.get_job)
     list_jobs = paging(JobMethods.list_jobs)
     replace = blocking(JobMethods.replace)
@@ -159,8 +162,17 @@ class SyncClient(
 ):
     """`Client` with blocking methods. Any number of threads may share one."""
 
-    def __init__(self, url: str, token: str | None = None, *, timeout: Duration = 30) -> None:
-        super().__init__(Portal(), Client(url, token, timeout=timeout))
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        token_provider: TokenProvider | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        timeout: Duration = 30,
+    ) -> None:
+        client = Client(url, token, token_provider=token_provider, token_file=token_file, timeout=timeout)
+        super().__init__(Portal(), client)
         self.tasks = SyncTasks(self.portal, self.client.tasks)
         self.secrets = SyncSecrets(self.portal, self.client.secrets)
         self.alert_preferences = SyncAlertPreferences(self.portal, self.client.alert_preferences)

@@ -1,6 +1,5 @@
 """HTTP transport: one session, typed responses, and safe retries."""
 
-import os
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import cache, lru_cache
@@ -10,8 +9,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 from yarl import URL
 
-from noonday.model.errors import IdempotencyInProgress, InvalidInput, NoondayError
+from noonday.model.errors import IdempotencyInProgress, InvalidInput, NoondayError, Unauthorized
+from noonday.sdk.forks import on_fork
 from noonday.sdk.problems import ClientClosed, ServerUnreachable, UnexpectedAnswer, is_problem, problem_of
+from noonday.sdk.tokens import TokenSource
 
 if TYPE_CHECKING:
     import aiohttp
@@ -26,28 +27,32 @@ T = TypeVar("T")
 class Transport:
     """Sends requests to one server, with the caller's token.
 
-    If a connection fails, the request is retried. This is safe: reads change nothing, and `change` adds an Idempotency-Key.
+    If the server refuses the token, the request is repeated once with the next token, if there is another one. If a connection
+    fails, the request is retried. This is safe: reads change nothing, and `change` adds an Idempotency-Key.
     """
 
     def __init__(
-        self, url: str, token: str | None, timeout_sec: float, sleep: Callable[[float], Awaitable[object]]
+        self, url: str, tokens: TokenSource, timeout_sec: float, sleep: Callable[[float], Awaitable[object]]
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput.of("/url", f"the server's URL must begin with http:// or https://, not {url}", url)
         self.url = url.rstrip("/")
         self.sleep = sleep
-        self._headers = {"Authorization": f"Bearer {token.strip()}"} if token else {}
+        self._tokens = tokens
         self._timeout_sec = timeout_sec
         self._session: aiohttp.ClientSession | None = None
-        self._process = os.getpid()
-        """Id of the process that created the session."""
-        self._parent_session: aiohttp.ClientSession | None = None
         self._closed = False
+        on_fork(self)
 
     async def close(self) -> None:
         self._closed = True
-        if self._session and self._process == os.getpid():
+        if self._session:
             await self._session.close()
+
+    def after_fork(self) -> list[object]:
+        """Forget the session in a forked child: its sockets belong to the parent."""
+        inherited, self._session = self._session, None
+        return [] if inherited is None else [inherited]
 
     async def get(self, kind: type[T], path: str, query: Mapping[str, Any] = _NOTHING) -> T:
         """Send a GET request. Query parameters that are None are omitted."""
@@ -74,18 +79,37 @@ class Transport:
         """Send a request, with retries, and decode the response. Raises the error of a problem response."""
         for wait in RETRY_WAITS_SEC:
             try:
-                return decoded(kind, await self._send(method, path, body, headers), path)
+                return decoded(kind, await self._answer(method, path, body, headers), path)
             # In progress: the server still processes the request whose connection broke.
             except (*_broken(), IdempotencyInProgress):
                 await self.sleep(wait)
         try:
-            return decoded(kind, await self._send(method, path, body, headers), path)
+            return decoded(kind, await self._answer(method, path, body, headers), path)
         except _broken() as gone:
             raise self._unreachable(gone) from gone
 
-    async def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
+    async def _answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
+        """Return the body of the response. If the token is refused, ask once for another."""
+        self._refuse_if_closed()
+        token = await self._tokens.current()
+        try:
+            return await self._send(method, path, body, headers, token)
+        except (Unauthorized, UnexpectedAnswer) as refused:
+            # A proxy in front of the server may be what refuses the token, with an answer of its own.
+            if isinstance(refused, UnexpectedAnswer) and refused.context.get("status") != 401:
+                raise
+            following = await self._tokens.after_refusal(token)
+            if following is None:
+                raise
+        return await self._send(method, path, body, headers, following)
+
+    async def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str], token: str | None) -> bytes:
         data = None if body is None else msgspec.json.encode(body)
-        all_headers = headers if data is None else {**headers, "Content-Type": "application/json"}
+        all_headers = dict(headers)
+        if data is not None:
+            all_headers["Content-Type"] = "application/json"
+        if token is not None:
+            all_headers["Authorization"] = f"Bearer {token}"
         url = URL(self.url + path, encoded=True)
         try:
             async with self._opened().request(
@@ -100,19 +124,16 @@ class Transport:
             raise _refusal(response, raw)
         return raw
 
-    def _opened(self) -> "aiohttp.ClientSession":
+    def _refuse_if_closed(self) -> None:
         if self._closed:
             raise ClientClosed("the client is closed; create a new one")
-        if self._session is not None and self._process != os.getpid():
-            # Created before a fork: its sockets belong to the parent. Kept, because its destructor warns about an open session.
-            self._parent_session = self._session
-            self._session = None
+
+    def _opened(self) -> "aiohttp.ClientSession":
+        self._refuse_if_closed()
         if self._session is None:
             import aiohttp
 
-            self._process = os.getpid()
             self._session = aiohttp.ClientSession(
-                headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=self._timeout_sec, sock_connect=CONNECT_SEC),
             )

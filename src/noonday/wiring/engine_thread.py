@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+CANCEL_SEC = 1.0
+"""Time that calls have to end when the thread of an engine ends, in seconds."""
+
 
 class EngineLoop:
     """The event loop of an engine. Any other loop may call it."""
@@ -38,6 +41,11 @@ class EngineThread(EngineLoop):
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        if left := asyncio.all_tasks(self.loop):
+            # Calls of other threads that are not answered: their callers wait.
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_SEC))
 
 
 @asynccontextmanager

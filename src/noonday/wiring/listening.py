@@ -45,15 +45,17 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise PortTaken(_why_not_listening(error, host, port), host=host, port=port) from error
+        reason, advice = _why_not_listening(error, host, port)
+        raise PortTaken(f"{reason}: {advice}", host=host, port=port, reason=reason) from error
 
 
-def _why_not_listening(error: OSError, host: str, port: int) -> str:
+def _why_not_listening(error: OSError, host: str, port: int) -> tuple[str, str]:
+    """Return the reason, and what to do on the command line."""
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use by another program: choose another port, such as --port {port + 1}"
+        return f"port {port} on {host} is in use by another program", f"choose another port, such as --port {port + 1}"
     if error.errno == errno.EACCES:
-        return f"port {port} needs elevated privileges: choose a port above 1023 with --port"
-    return f"cannot listen on {host} port {port}: {error.strerror or error}; check --host and --port"
+        return f"port {port} needs elevated privileges", "choose a port above 1023 with --port"
+    return f"cannot listen on {host} port {port}: {error.strerror or error}", "check --host and --port"
 
 
 def port_of(listener: socket.socket) -> int:

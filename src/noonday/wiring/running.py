@@ -2,23 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
-from noonday.intake.services import IntakeServices
 from noonday.model.caller import Caller
-from noonday.model.errors import EngineStopped, ExecutionFailed, NoondayError
-from noonday.model.ids import JobId, TenantId
+from noonday.model.errors import EngineStopped, ExecutionFailed, NoondayError, StoreUnavailable
+from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
-from noonday.model.view import ExecutionLogsView, ExecutionView, JobView, PoolSettings
-from noonday.ports.queries import QueryStore
-from noonday.ports.settings import SettingsStore
+from noonday.model.view import ExecutionView, JobView, PoolSettings
+from noonday.sdk.executions import result_timeout
+from noonday.sdk.spec import Duration, seconds_of
+from noonday.wiring.engine_queries import OWNER, EngineAccess, EngineQueries
 from noonday.wiring.engine_thread import EngineLoop
 
+if TYPE_CHECKING:
+    from noonday.wiring.serving import ServedApi
+
 log = structlog.get_logger("noonday.application")
-OWNER = Caller(TenantId("default"), "application", frozenset({"operator"}))
 CODE = "code:"
 """Prefix of the unique keys of jobs that are declared in code."""
 EXECUTION_VERSION = "8"
@@ -26,37 +27,6 @@ EXECUTION_VERSION = "8"
 PAGE = 5_000
 """Maximum number of jobs that one transaction creates."""
 FINAL_STATES = frozenset({"SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD"})
-
-
-class _Intake(Protocol):
-    """The services of an engine."""
-
-    @property
-    def services(self) -> IntakeServices: ...
-
-
-class _Store(Protocol):
-    @property
-    def query_store(self) -> QueryStore: ...
-    @property
-    def settings_store(self) -> SettingsStore: ...
-
-
-class EngineAccess(Protocol):
-    """Access to an embedded engine or to a cluster."""
-
-    @property
-    def engine(self) -> _Intake: ...
-    @property
-    def store(self) -> _Store: ...
-
-
-@dataclass(frozen=True)
-class ClusterAccess:
-    """Access to a cluster through a process of its own."""
-
-    engine: _Intake
-    store: _Store
 
 
 class Watched(Protocol):
@@ -67,13 +37,30 @@ class Watched(Protocol):
     def ready(self) -> list[str]: ...
 
 
-class Running:
-    """The engine of an application, embedded or in a cluster."""
+class Running(EngineQueries):
+    """The engine of an application, embedded or in a cluster. Its methods on jobs are named as those of `Client`."""
 
-    def __init__(self, access: EngineAccess, thread: EngineLoop, watched: Watched) -> None:
-        self._access = access
-        self._thread = thread
+    def __init__(
+        self, access: EngineAccess, thread: EngineLoop, watched: Watched, served: "ServedApi | None" = None
+    ) -> None:
+        super().__init__(access, thread)
         self._watched = watched
+        self._served = served
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Note that the block of the application ends: the store is about to be closed."""
+        self._has_ended = True
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the API that `app.embedded(..., serve=...)` serves, else None."""
+        return self._served.url if self._served else None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the engine."""
+        return self._thread.loop
 
     @property
     def healthy(self) -> bool:
@@ -82,7 +69,7 @@ class Running:
 
     def problems(self) -> list[str]:
         """Return the reasons why the engine does not work at present; an empty list if it works."""
-        return self._watched.ready()
+        return self._watched.ready() + (self._served.problems() if self._served else [])
 
     def _refuse_if_stopped(self) -> None:
         """Raise EngineStopped if the engine has failed: a job accepted now would not fire before the next start."""
@@ -109,34 +96,32 @@ class Running:
             writing = following
         return created + (await writing if writing else [])
 
-    async def get_job(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._access.engine.services.job_queries.get_job(OWNER, job_id))
-
-    async def get_execution(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._access.engine.services.executions.get(OWNER, execution))
-
-    async def get_execution_logs(self, execution: str) -> ExecutionLogsView:
-        return await self._thread.call(lambda: self._access.engine.services.executions.get_logs(OWNER, execution))
-
-    async def cancel(self, execution: str) -> ExecutionView:
-        return await self._thread.call(lambda: self._access.engine.services.executions.cancel(OWNER, execution))
-
-    async def delete(self, job_id: str) -> JobView:
-        return await self._thread.call(lambda: self._access.engine.services.jobs.delete(OWNER, job_id))
-
     async def result(self, of: JobView | ExecutionView | str) -> Any:
         wait = 0.005
         while True:
-            view = await self._thread.call(lambda: latest_execution(self._access, of))
+            view = await self._latest(of)
             if view is not None and view.state in FINAL_STATES:
                 return result_of(view)
             self._refuse_if_stopped()
             await asyncio.sleep(wait)
             wait = min(0.5, wait * 1.5)
 
-    async def find_execution(self, of: JobView | ExecutionView | str) -> ExecutionView | None:
-        """Return the execution of a view or an id, of a job the latest one; None if it has none yet."""
-        return await self._thread.call(lambda: latest_execution(self._access, of))
+    async def _latest(self, of: JobView | ExecutionView | str) -> ExecutionView | None:
+        try:
+            return await self._thread.call(lambda: latest_execution(self._access, of))
+        except StoreUnavailable as error:
+            if self._has_ended:
+                raise EngineStopped("the block of this application ended before the result was there") from error
+            raise
+
+    async def result_within(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> Any:
+        """As `result`. Raises ResultTimeout, which says what the execution is doing."""
+        limit = None if timeout is None else seconds_of(timeout, "/timeout")
+        try:
+            async with asyncio.timeout(limit):
+                return await self.result(of)
+        except TimeoutError as late:
+            raise result_timeout(of, await self._latest(of), limit or 0) from late
 
     async def make_pools(self, specs: Sequence[JobSpec]) -> None:
         await self._thread.call(lambda: make_pools(self._access, specs))

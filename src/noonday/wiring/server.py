@@ -1,21 +1,13 @@
 """Run the embedded engine with handlers and the REST API until SIGINT or SIGTERM (`noonday up`)."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from secrets import token_urlsafe
 
-import msgspec
 import structlog
 
-from noonday.crypto.tokens import SECRET_BYTES, load_or_create_secret, secret_file
-from noonday.drivers.memory.leases import LocalLeases
-from noonday.drivers.sqlite.connection import MEMORY
 from noonday.model.errors import NoondayError
-from noonday.model.ids import InstanceId
 from noonday.runtime.clock import SystemClock
 from noonday.runtime.supervise import StopDeadline
 from noonday.sdk.registry import Registry
@@ -24,19 +16,17 @@ from noonday.wiring.connections import Connections
 from noonday.wiring.demo import demo
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine_thread import EngineLoop
-from noonday.wiring.http_apps import api_app
 from noonday.wiring.listening import (
-    PortTaken,
     answering,
     exit_after,
     first_of,
     handler_thread,
-    listen,
     stop_signals,
     tune_garbage_collection,
     url_of,
 )
 from noonday.wiring.running import Running, declare
+from noonday.wiring.serving import auth_in_use, embedded_api, listen_for
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.access import AuthSettings
 from noonday.wiring.stopping import stop_deadline, stop_within_sec
@@ -80,7 +70,7 @@ async def serve(
     # With the default interval, the store's writer thread would wait 5 ms for the interpreter after each disk write.
     sys.setswitchinterval(SWITCH_SEC)
     registry = with_demo(app)
-    with await _listen(settings) as listener, stop_signals() as stop_requested, handler_thread() as handlers:
+    with await listen_for(settings) as listener, stop_signals() as stop_requested, handler_thread() as handlers:
         embedded = await Embedded.open(settings, registry.handlers, handlers_loop=handlers)
         deadline: StopDeadline | None = None
         try:
@@ -88,8 +78,7 @@ async def serve(
             if isinstance(app, Noonday):
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
-            engine, clock = embedded.engine, embedded.engine.drivers.clock
-            api = api_app(engine, engine.intake, clock, settings, auth, listener)
+            api = embedded_api(embedded, settings, auth, listener)
             connections = Connections.within_descriptor_limit(settings.limits.connections)
             async with answering(api, listener, connections) as api_task:
                 tune_garbage_collection()
@@ -112,37 +101,6 @@ def with_demo(app: Registry | None) -> Registry:
     if app is not None:
         registry.include(app)
     return registry
-
-
-def auth_in_use(settings: Settings) -> AuthSettings:
-    """Return the token settings. If no secret is configured, they contain the secret stored next to the data file."""
-    auth = settings.auth
-    if auth.algorithm != "HS256" or auth.secret is not None:
-        return auth
-    if settings.data == MEMORY:
-        return msgspec.structs.replace(auth, secret=token_urlsafe(SECRET_BYTES))
-    return msgspec.structs.replace(auth, secret=load_or_create_secret(secret_file(settings.data)))
-
-
-async def _listen(settings: Settings) -> socket.socket:
-    try:
-        return listen(settings.host, settings.port)
-    except PortTaken:
-        # A second process on the same file finds the port taken too. The taken file is the more helpful error.
-        await _refuse_second_process(settings)
-        raise
-
-
-async def _refuse_second_process(settings: Settings) -> None:
-    if lock := _find_lock(settings):
-        leases = LocalLeases(lock, SystemClock())
-        await leases.join(InstanceId(""), 1.0)
-        await leases.leave()
-
-
-def _find_lock(settings: Settings) -> Path | None:
-    lock = Path(f"{settings.data}.lock")
-    return lock if settings.data != MEMORY and lock.exists() else None
 
 
 async def _close(embedded: Embedded, deadline: StopDeadline | None) -> None:

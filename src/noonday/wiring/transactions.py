@@ -14,10 +14,12 @@ from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import Quotas
 from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
+from noonday.model.errors import InvalidInput
 from noonday.model.ids import JobId, new_job_id
 from noonday.model.job import JobSpec
 from noonday.model.view import JobView
 from noonday.runtime.clock import SystemClock
+from noonday.runtime.immediate import run_now
 from noonday.wiring.cluster.servers import keyring_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import tracing_of
@@ -46,8 +48,21 @@ class Transactions:
     async def create_many(self, caller: Caller, connection: Any, specs: Sequence[JobSpec]) -> list[JobId]:
         return await self._service_on(connection).create_ids(caller, specs)
 
-    def _service_on(self, connection: Any) -> JobService:
+    def create_now(self, caller: Caller, connection: Any, spec: JobSpec) -> JobView:
+        """As `create`, on a connection whose calls block. Needs no event loop."""
+        return run_now(self._service_on(connection, must_block=True).create(caller, spec))
+
+    def create_many_now(self, caller: Caller, connection: Any, specs: Sequence[JobSpec]) -> list[JobId]:
+        return run_now(self._service_on(connection, must_block=True).create_ids(caller, specs))
+
+    def _service_on(self, connection: Any, *, must_block: bool = False) -> JobService:
         callers = CallersConnection(connection, self._schema)
+        if must_block and not callers.blocks:
+            kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+            raise InvalidInput(
+                f"a {kind} needs an event loop: use `await app.enqueue(..., connection=connection)`. app.sync takes a Connection "
+                "of psycopg 3 or a connection of Django"
+            )
         registry: Any = CallersRegistry(callers)
         jobs, quotas = CallersJobs(callers), Quotas(registry, registry, self._clock)
         receipts = Receipts(jobs, self._keyring, self._clock)

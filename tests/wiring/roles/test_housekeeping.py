@@ -6,7 +6,7 @@ import pytest
 
 from noonday.model.alert import AlertKind, Observation
 from noonday.model.view import TenantSettings
-from noonday.wiring.running import OWNER
+from noonday.wiring.engine_queries import OWNER
 from tests.scenarios.inside import Inside
 from tests.scenarios.process import until
 

@@ -66,7 +66,9 @@ def _lock(path: Path) -> int:
         process = f" (process {holder})" if holder.isdigit() else ""
         data = str(path).removesuffix(".lock")
         raise AlreadyRunning(
-            f"another Noonday{process} is using {data}: stop it, or give this one its own --data"
+            f"another Noonday{process} is using {data}: stop it, or give this one its own --data",
+            data=data,
+            process=int(holder) if holder.isdigit() else None,
         ) from None
     with contextlib.suppress(OSError):
         os.ftruncate(handle, 0)

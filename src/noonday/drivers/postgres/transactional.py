@@ -7,7 +7,8 @@ matter.
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec.structs import asdict
@@ -55,11 +56,11 @@ _inputs = msgspec.json.Decoder(_Inputs)
 
 
 class CallersConnection:
-    """A connection of asyncpg or psycopg 3 that is inside a transaction, for queries of one value."""
+    """A connection of asyncpg, psycopg 3 or Django that is inside a transaction, for queries of one value."""
 
     def __init__(self, connection: Any, schema: str) -> None:
         """Raises InvalidInput for any other connection, and Conflict outside of a transaction."""
-        self._fetch_value = _fetcher(connection)
+        self._fetch_value, self.blocks = _fetcher(connection)
         self._schema = '"' + schema.replace('"', '""') + '"'
 
     async def value(self, statement: str, *parameters: str | int) -> Any:
@@ -197,43 +198,83 @@ def _only_adds() -> Conflict:
 
 
 _NO_TRANSACTION = (
-    "this connection is not inside a transaction: begin one (`async with connection.transaction():`), write your own data in it, "
-    "and call this before it ends"
+    "this connection is not inside a transaction: begin one (`async with connection.transaction():`; in Django "
+    "`with transaction.atomic():`), write your own data in it, and call this before it ends"
 )
 
 
-def _fetcher(connection: Any) -> FetchValue:
+def _fetcher(connection: Any) -> tuple[FetchValue, bool]:
+    """Return the function that queries one value on a connection, and whether it blocks instead of waiting."""
     if callable(getattr(connection, "fetchval", None)) and callable(getattr(connection, "is_in_transaction", None)):
         if not connection.is_in_transaction():
             raise Conflict(_NO_TRANSACTION)
         fetchval: FetchValue = connection.fetchval
-        return fetchval
-    if (fetcher := _psycopg_fetcher(connection)) is not None:
-        return fetcher
-    raise InvalidInput(
-        f"a {type(connection).__module__}.{type(connection).__qualname__} cannot be used here: pass a Connection of "
-        "asyncpg or an AsyncConnection of psycopg 3"
-    )
+        return fetchval, False
+    if callable(getattr(connection, "ensure_connection", None)) and hasattr(connection, "in_atomic_block"):
+        return _django_fetcher(connection), True
+    return _psycopg_fetcher(connection) or _refuse(connection)
 
 
-def _psycopg_fetcher(connection: Any) -> FetchValue | None:
+def _psycopg_fetcher(connection: Any) -> tuple[FetchValue, bool] | None:
     try:
-        from psycopg import AsyncConnection, AsyncCursor
+        from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
         from psycopg.pq import TransactionStatus
         from psycopg.rows import tuple_row
     except ImportError:
         return None
-    if not isinstance(connection, AsyncConnection):
+    if not isinstance(connection, AsyncConnection | Connection):
         return None
     # Without autocommit, the first statement begins a transaction.
     if connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
         raise Conflict(_NO_TRANSACTION)
 
+    # Not `connection.cursor()`: the caller may have changed its rows and placeholders.
+    if isinstance(connection, AsyncConnection):
+        cursors = partial(AsyncCursor, connection, row_factory=tuple_row)
+
+        async def fetch_value(statement: str, *parameters: str | int) -> Any:
+            async with cursors() as cursor:
+                await cursor.execute(_with_percents(statement).encode(), parameters)
+                row = await cursor.fetchone()
+                return None if row is None else row[0]
+
+        return fetch_value, False
+    blocking_cursors = partial(Cursor, connection, row_factory=tuple_row)
+
+    async def fetch_value_blocking(statement: str, *parameters: str | int) -> Any:
+        with blocking_cursors() as cursor:
+            cursor.execute(_with_percents(statement).encode(), parameters)
+            row = cursor.fetchone()
+            return None if row is None else row[0]
+
+    return fetch_value_blocking, True
+
+
+def _django_fetcher(connection: Any) -> FetchValue:
+    """Query through Django's own cursor, of psycopg 3 or 2, so that its logging and its state of the transaction hold."""
+    if connection.vendor != "postgresql":
+        raise InvalidInput(
+            f"Django's connection {connection.alias!r} is to {connection.vendor}: a job is created in a transaction of Noonday's "
+            "PostgreSQL database only. Use transaction.on_commit(lambda: app.sync.enqueue(...)) instead"
+        )
+    if not connection.in_atomic_block:
+        raise Conflict(_NO_TRANSACTION)
+
     async def fetch_value(statement: str, *parameters: str | int) -> Any:
-        # Not `connection.cursor()`: the caller may have changed its rows and placeholders.
-        async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(re.sub(r"\$\d", "%s", statement).encode(), parameters)
-            row = await cursor.fetchone()
+        with connection.cursor() as cursor:
+            cursor.execute(_with_percents(statement), parameters)
+            row = cursor.fetchone()
             return None if row is None else row[0]
 
     return fetch_value
+
+
+def _with_percents(statement: str) -> str:
+    return re.sub(r"\$\d", "%s", statement)
+
+
+def _refuse(connection: Any) -> NoReturn:
+    raise InvalidInput(
+        f"a {type(connection).__module__}.{type(connection).__qualname__} cannot be used here: pass a Connection of "
+        "asyncpg, an AsyncConnection or Connection of psycopg 3, or a connection of Django"
+    )
