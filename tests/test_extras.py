@@ -40,6 +40,8 @@ def modules(extra: str | None) -> set[str]:
     return found | ({"hiredis"} if any("[hiredis]" in each for each in declared(extra)) else set())
 
 
+KIT = SOURCE / "testing.py"
+"""The test kit, which needs the engine, and pytest for its fixture."""
 CLIENT = [*files_of("*.py", "model/**/*.py", "sdk/*.py", "cli/*.py", "runtime/clock.py", "ports/clock.py")]
 CLUSTER = [*files_of(*(f"{part}/**/*.py" for part in CLUSTER_DRIVERS)), *files_of("cli/server/*_checks.py")]
 
@@ -47,7 +49,12 @@ CLUSTER = [*files_of(*(f"{part}/**/*.py" for part in CLUSTER_DRIVERS)), *files_o
 @pytest.mark.slow
 def test_client_imports_its_dependencies_only() -> None:
     allowed = modules(None)
-    assert {str(path): name for path in CLIENT for name in imported(path) if name not in allowed} == {}
+    assert {str(path): name for path in CLIENT if path != KIT for name in imported(path) if name not in allowed} == {}
+
+
+@pytest.mark.slow
+def test_kit_imports_pytest_besides_the_server() -> None:
+    assert imported(KIT) <= modules(None) | modules("server") | {"pytest", "pytest_asyncio"}
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from noonday.model.errors import DoNotRetry, ExecutionFailed, NoondayError
     from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Dst, JobSpec, JobType, Overlap, Priority, Target
     from noonday.model.retry import Backoff, RetryPolicy
+    from noonday.sdk.enqueued import EnqueuedJob
     from noonday.wiring.application import Noonday
     from noonday.worker.context import Context, FailedAttempt, RetryLater, Snooze
 
@@ -21,6 +22,7 @@ __all__ = [
     "Context",
     "DoNotRetry",
     "Dst",
+    "EnqueuedJob",
     "ExecutionFailed",
     "FailedAttempt",
     "JobSpec",
@@ -50,6 +52,7 @@ _HOMES = {
         "Target",
     ),
     "noonday.model.retry": ("Backoff", "RetryPolicy"),
+    "noonday.sdk.enqueued": ("EnqueuedJob",),
     "noonday.wiring.application": ("Noonday",),
     "noonday.worker.context": ("Context", "FailedAttempt", "RetryLater", "Snooze"),
 }

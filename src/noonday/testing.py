@@ -32,11 +32,12 @@ from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
 from noonday.runtime.immediate import run_now
 from noonday.sdk.payload import to_builtins
+from noonday.sdk.spec import Duration
 from noonday.wiring.application import Noonday
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.engine_thread import EngineLoop
-from noonday.wiring.running import FINAL_STATES, Running, latest_execution, result_of
+from noonday.wiring.running import FINAL_STATES, Running, latest_execution, require_success
 from noonday.wiring.settings import Settings
 from noonday.worker.context import Context
 
@@ -208,8 +209,8 @@ class _RunsOnDemand(Running):
 
     kit: Testing
 
-    async def result(self, of: JobView | ExecutionView | str) -> Any:
-        """Run what is due, and return the result. Raises AssertionError if the execution has not ended by then."""
+    async def success(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> ExecutionView:
+        """Run what is due, and return the execution. Raises AssertionError if the execution has not ended by then."""
         await self.kit.run_due()
         view = await latest_execution(self._access, of)
         if view is None or view.state not in FINAL_STATES:
@@ -218,7 +219,7 @@ class _RunsOnDemand(Running):
                 f"{self.kit.now}: {'it has no execution yet' if view is None else f'it is {view.state}'}; "
                 "call advance(...) to move the clock to its time"
             )
-        return result_of(view)
+        return require_success(view)
 
 
 @asynccontextmanager

@@ -53,6 +53,11 @@ def test_page_of_settings_is_the_output_of_the_script() -> None:
     assert (DOCS / "settings.md").read_text() == script["page"]()
 
 
+def test_keyword_arguments_of_an_application_are_the_output_of_the_script() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "write-settings-doc"))
+    assert script["KEYWORDS"].read_text() == script["keywords"]()
+
+
 def test_every_command_is_listed() -> None:
     expected = [row(f"`{path}`", arguments, about) for path, arguments, about in _commands(main, [])]
     assert _written("cli.md", "command") == expected

@@ -110,7 +110,7 @@ async def test_a_result_that_is_late_says_what_the_execution_is_doing(tmp_path: 
         job = await app.enqueue("ship", 1, at=datetime(2100, 1, 1, tzinfo=UTC))
         with pytest.raises(ResultTimeout) as late:
             await app.result(job, timeout=0.01)
-    assert str(late.value) == f"job {job.job_id} has no execution yet after 0.01 s; it continues"
+    assert str(late.value) == f"job {job.job_id} has no execution yet after 0.01 s"
     assert isinstance(late.value, TimeoutError)
 
 

@@ -49,7 +49,12 @@ class ExecutionMethods(ApiMethods):
         return await self._http.change(ExecutionView, "POST", path_of("executions", execution_id, "cancel"))
 
     async def result(self, of: str | ExecutionView | JobView, timeout: Duration | None = None, type: Any = Any) -> Any:
-        """Wait for an execution to end, and return its handler's result as a value of `type`.
+        """Wait for an execution to succeed, as `success`, and return its handler's result as a value of `type`."""
+        ended = await self.success(of, timeout)
+        return decoder_of(type, "result")(msgspec.json.encode(ended.result))
+
+    async def success(self, of: str | ExecutionView | JobView, timeout: Duration | None = None) -> ExecutionView:
+        """Wait for an execution to succeed, and return it.
 
         `of` is an execution, a job, or the id of either. A job stands for its latest execution; if it has none yet, the client
         waits for the first. Raises ExecutionFailed if the execution did not succeed, and ResultTimeout after `timeout`.
@@ -63,7 +68,7 @@ class ExecutionMethods(ApiMethods):
             raise result_timeout(of, seen[0] if seen else None, seconds or 0) from late
         if ended.state != "SUCCEEDED":
             raise _failure(ended)
-        return decoder_of(type, "result")(msgspec.json.encode(ended.result))
+        return ended
 
     async def _ended(self, of: str | ExecutionView | JobView, seen: list[ExecutionView]) -> ExecutionView:
         """Return the execution once it has ended. Keeps its latest view as the only item of `seen`."""
@@ -90,11 +95,14 @@ class ExecutionMethods(ApiMethods):
 
 def result_timeout(of: str | ExecutionView | JobView, seen: ExecutionView | None, seconds: float) -> ResultTimeout:
     """Return the error of a wait for a result: what the execution was doing when it was last seen."""
-    kind = "job" if _is_job(of) else "execution"
-    now = (
-        f"is {seen.state} (attempt {seen.attempt})" if seen else f"{'has' if kind == 'job' else 'is'} no execution yet"
-    )
-    return ResultTimeout(f"{kind} {_id_of(of)} {now} after {seconds:g} s; it continues")
+    if seen is not None:
+        kind = "job" if _is_job(of) else "execution"
+        return ResultTimeout(
+            f"{kind} {_id_of(of)} is {seen.state} (attempt {seen.attempt}) after {seconds:g} s; it continues"
+        )
+    if _is_job(of):
+        return ResultTimeout(f"job {_id_of(of)} has no execution yet after {seconds:g} s")
+    return ResultTimeout(f"the server has not answered about execution {_id_of(of)} after {seconds:g} s")
 
 
 def _poll_waits() -> Iterator[float]:

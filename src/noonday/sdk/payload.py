@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Never, NoReturn, Optional
 
 import msgspec
@@ -83,6 +83,20 @@ def decoder_of(annotation: Any, what: str = "payload") -> Callable[[bytes], Any]
 def encoder_of(annotation: Any, handler: str) -> Callable[[Any], bytes] | None:
     """Return a function that encodes a handler's result as JSON, or None if the handler returns nothing."""
     return None if annotation in (None, types.NoneType, Never, NoReturn) else partial(to_json, handler=handler)
+
+
+@lru_cache(maxsize=1_000)
+def result_decoder_of(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Return a function that converts a result from JSON builtins to the type that the handler returns.
+
+    It returns the builtins if the handler names no type, or one that cannot be read from JSON, and raises InvalidInput if the
+    result does not fit the type.
+    """
+    try:
+        decode = decoder_of(_result_annotation(function), "result")
+    except InvalidInput:
+        return lambda result: result
+    return lambda result: decode(msgspec.json.encode(result))
 
 
 def schema_of(annotation: Any) -> dict[str, Any] | None:

@@ -14,7 +14,8 @@ from noonday.model.errors import Conflict, InvalidInput, nearest
 from noonday.model.handler import FailureHooks, Handler, Mode
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.retry import RetryPolicy
-from noonday.sdk.payload import label, shape_of, to_builtins
+from noonday.model.view import ExecutionView
+from noonday.sdk.payload import label, result_decoder_of, shape_of, to_builtins
 from noonday.sdk.spec import (
     TIMINGS,
     DeclaredFields,
@@ -170,6 +171,11 @@ class Registry:
             target = Target(pool, handler)
         spec = JobSpec(target=target, name=name, payload=plain, **when)
         return with_fields(spec, given, JobFields.__optional_keys__, _ARGUMENTS_OF_JOB)
+
+    def result_of(self, execution: ExecutionView) -> Any:
+        """Return the result of an execution, for a handler of this registry as the type that the function returns."""
+        known = self.handlers.get((execution.pool, execution.handler))
+        return execution.result if known is None else result_decoder_of(known.call)(execution.result)
 
     def handler_of(self, function: Callable[..., Any]) -> Handler:
         """Return the handler that a function is registered as. Raises InvalidInput if there is none, or several."""

@@ -66,6 +66,12 @@ class EnqueueFields(JobFields, total=False):
     name: str | None
 
 
+class EnqueueArguments(EnqueueFields, total=False):
+    """The keyword arguments of `app.enqueue`: those of `spec_for`, and a connection with the caller's transaction."""
+
+    connection: Any
+
+
 TIMINGS = ("at", "delay", "cron", "every", "timezone")
 _SHORT_NAMES = {"retry": "retry_policy", "timeout": "timeout_sec"}
 """Fields of `JobSpec` that have a shorter name in decorators and in `enqueue`."""

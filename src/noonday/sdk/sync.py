@@ -117,6 +117,7 @@ class SyncExecutionMethods(_Resource[Client]):
     list_executions = paging(ExecutionMethods.list_executions)
     cancel = blocking(ExecutionMethods.cancel)
     result = blocking(ExecutionMethods.result)
+    success = blocking(ExecutionMethods.success)
 
 
 class SyncDeadLetterMethods(_Resource[Client]):

@@ -3,19 +3,19 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from noonday.model.errors import AlreadyRunning, Conflict, InvalidInput
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
 from noonday.model.view import ExecutionView, JobView
 from noonday.sdk.client import Client
+from noonday.sdk.enqueued import EnqueuedJob
 from noonday.sdk.registry import Registry
-from noonday.sdk.spec import Duration, JobFields
+from noonday.sdk.spec import Duration, EnqueueArguments
 from noonday.sdk.sync import SyncClient
 from noonday.sdk.tokens import TokenProvider
 from noonday.wiring.connected import Connected
@@ -24,12 +24,17 @@ from noonday.wiring.engine_queries import OWNER, ClusterAccess
 from noonday.wiring.engine_thread import EngineThread, engine_thread, opened
 from noonday.wiring.running import Running, declare
 from noonday.wiring.settings import Settings
+from noonday.wiring.settings.keywords import SettingKeywords
 from noonday.wiring.settings.loading import load_settings
 from noonday.wiring.sync_application import SyncApplication, cancel
+from noonday.worker.context import Context
 
 if TYPE_CHECKING:
     from noonday.wiring.serving import ServedApi
     from noonday.wiring.transactions import Transactions
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class Noonday(Registry):
@@ -51,7 +56,7 @@ class Noonday(Registry):
         *,
         concurrency: Mapping[str, int] | None = None,
         serve: str | None = None,
-        **settings: Any,
+        **settings: Unpack[SettingKeywords],
     ) -> AsyncIterator[Running]:
         """Run the engine in this process, on one SQLite file, until the block ends.
 
@@ -101,7 +106,9 @@ class Noonday(Registry):
             self.engine = self._engine_of_test = None
 
     @asynccontextmanager
-    async def cluster(self, *, config: Path | None = None, **settings: Any) -> AsyncIterator[Running]:
+    async def cluster(
+        self, *, config: Path | None = None, **settings: Unpack[SettingKeywords]
+    ) -> AsyncIterator[Running]:
         """Create and query the jobs of a cluster until the block ends. Workers run elsewhere.
 
         `settings` are those of `noonday.toml`, such as `postgres_url=...`; other values come from the file and NOONDAY_*. Jobs
@@ -165,29 +172,49 @@ class Noonday(Registry):
         self.sync.use(client)
         return client
 
+    @overload
     async def enqueue(
         self,
-        handler: str | Callable[..., Any],
-        payload: Any = None,
-        *,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        cron: str | None = None,
-        every: Duration | None = None,
-        timezone: str | None = None,
-        pool: str | None = None,
-        connection: Any = None,
-        **fields: Unpack[JobFields],
-    ) -> JobView:
+        handler: Callable[[Context], Coroutine[Any, Any, R]],
+        payload: None = None,
+        **arguments: Unpack[EnqueueArguments],
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    async def enqueue(
+        self,
+        handler: Callable[[Context, P], Coroutine[Any, Any, R]],
+        payload: P,
+        **arguments: Unpack[EnqueueArguments],
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    async def enqueue(
+        self, handler: Callable[[Context], R], payload: None = None, **arguments: Unpack[EnqueueArguments]
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    async def enqueue(
+        self, handler: Callable[[Context, P], R], payload: P, **arguments: Unpack[EnqueueArguments]
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    async def enqueue(
+        self, handler: str, payload: Any = None, **arguments: Unpack[EnqueueArguments]
+    ) -> EnqueuedJob[Any]: ...
+
+    async def enqueue(
+        self, handler: str | Callable[..., Any], payload: Any = None, **arguments: Unpack[EnqueueArguments]
+    ) -> Any:
         """Create a job that runs now, `at` a time, after a `delay`, on a `cron`, or `every` interval.
 
         `connection` is a connection to the cluster's database, of asyncpg or an AsyncConnection of psycopg 3, with an open
         transaction of the caller. That transaction then creates the job: the job exists after the commit, and never exists
         after a rollback. No engine is needed for that. Raises Conflict, and changes nothing, if the `unique_key` is in use.
         """
-        spec = self.spec_for(
-            handler, payload, at=at, delay=delay, cron=cron, every=every, timezone=timezone, pool=pool, **fields
-        )
+        fields: dict[str, Any] = {**arguments}
+        connection = fields.pop("connection", None)
+        spec = self.spec_for(handler, payload, **fields)
         if connection is not None:
             return await self.transactions().create(OWNER, connection, spec)
         return await self.running().create(spec)
@@ -203,12 +230,18 @@ class Noonday(Registry):
             return await self.transactions().create_many(OWNER, connection, specs)
         return await self.running().create_many(specs)
 
+    @overload
+    async def result(self, of: EnqueuedJob[R], timeout: Duration | None = None) -> R: ...
+
+    @overload
+    async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any: ...
+
     async def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
-        """Return the result of an execution, or of the latest execution of a job.
+        """Return the result of an execution, or of the latest execution of a job, as the type that its handler returns.
 
         Raises ExecutionFailed, and ResultTimeout (a TimeoutError) that says what the execution is doing.
         """
-        return await self.running().result_within(of, timeout)
+        return self.result_of(await self.running().success(of, timeout))
 
     async def cancel(self, of: ExecutionView | str) -> ExecutionView:
         """Request the cancellation of an execution: immediate if it has not started, else when its handler reacts."""

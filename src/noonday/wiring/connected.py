@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
@@ -16,7 +16,7 @@ class JobCommands(Protocol):
 
     async def create(self, spec: JobSpec) -> JobView: ...
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]: ...
-    async def result_within(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> Any: ...
+    async def success(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> ExecutionView: ...
     async def cancel(self, execution: str) -> ExecutionView: ...
 
 
@@ -34,8 +34,8 @@ class Connected:
     async def create_many(self, specs: Sequence[JobSpec]) -> list[JobId]:
         return await self._client.create_ids(specs)
 
-    async def result_within(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> Any:
-        return await self._client.result(of, timeout)
+    async def success(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> ExecutionView:
+        return await self._client.success(of, timeout)
 
     async def cancel(self, execution: str) -> ExecutionView:
         return await self._client.cancel(execution)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -96,15 +96,22 @@ class Running(EngineQueries):
             writing = following
         return created + (await writing if writing else [])
 
-    async def result(self, of: JobView | ExecutionView | str) -> Any:
+    async def success(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> ExecutionView:
+        """Wait for the success of an execution, or of the latest one of a job. Raises ExecutionFailed and ResultTimeout."""
+        limit = None if timeout is None else seconds_of(timeout, "/timeout")
+        seen: ExecutionView | None = None
         wait = 0.005
-        while True:
-            view = await self._latest(of)
-            if view is not None and view.state in FINAL_STATES:
-                return result_of(view)
-            self._refuse_if_stopped()
-            await asyncio.sleep(wait)
-            wait = min(0.5, wait * 1.5)
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    seen = await self._latest(of)
+                    if seen is not None and seen.state in FINAL_STATES:
+                        return require_success(seen)
+                    self._refuse_if_stopped()
+                    await asyncio.sleep(wait)
+                    wait = min(0.5, wait * 1.5)
+        except TimeoutError as late:
+            raise result_timeout(of, seen, limit or 0) from late
 
     async def _latest(self, of: JobView | ExecutionView | str) -> ExecutionView | None:
         try:
@@ -113,15 +120,6 @@ class Running(EngineQueries):
             if self._has_ended:
                 raise EngineStopped("the block of this application ended before the result was there") from error
             raise
-
-    async def result_within(self, of: JobView | ExecutionView | str, timeout: Duration | None) -> Any:
-        """As `result`. Raises ResultTimeout, which says what the execution is doing."""
-        limit = None if timeout is None else seconds_of(timeout, "/timeout")
-        try:
-            async with asyncio.timeout(limit):
-                return await self.result(of)
-        except TimeoutError as late:
-            raise result_timeout(of, await self._latest(of), limit or 0) from late
 
     async def make_pools(self, specs: Sequence[JobSpec]) -> None:
         await self._thread.call(lambda: make_pools(self._access, specs))
@@ -158,8 +156,9 @@ async def latest_execution(access: EngineAccess, of: JobView | ExecutionView | s
     return page.executions[0] if page.executions else None
 
 
-def result_of(view: ExecutionView) -> Any:
+def require_success(view: ExecutionView) -> ExecutionView:
+    """Return an execution that has ended. Raises ExecutionFailed if it did not succeed."""
     if view.state == "SUCCEEDED":
-        return view.result
+        return view
     why = f": {view.error.type}: {view.error.message}" if view.error else ""
     raise ExecutionFailed(f"execution {view.execution_id} is {view.state}{why}", state=view.state)

@@ -3,21 +3,24 @@
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from noonday.model.errors import Conflict, EngineStopped
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
 from noonday.model.view import ExecutionView, JobView
-from noonday.sdk.spec import Duration, JobFields
+from noonday.sdk.enqueued import EnqueuedJob
+from noonday.sdk.spec import Duration, EnqueueArguments
 from noonday.sdk.sync import SyncClient
 from noonday.wiring.connected import Connected, JobCommands
 from noonday.wiring.engine_queries import OWNER
+from noonday.worker.context import Context
 
 if TYPE_CHECKING:
     from noonday.wiring.application import Noonday
 
+P = TypeVar("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 LOOK_SEC = 0.5
@@ -40,28 +43,46 @@ class SyncApplication:
         if former is not None:
             former.close()
 
+    @overload
     def enqueue(
         self,
-        handler: str | Callable[..., Any],
-        payload: Any = None,
-        *,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        cron: str | None = None,
-        every: Duration | None = None,
-        timezone: str | None = None,
-        pool: str | None = None,
-        connection: Any = None,
-        **fields: Unpack[JobFields],
-    ) -> JobView:
+        handler: Callable[[Context], Coroutine[Any, Any, R]],
+        payload: None = None,
+        **arguments: Unpack[EnqueueArguments],
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    def enqueue(
+        self,
+        handler: Callable[[Context, P], Coroutine[Any, Any, R]],
+        payload: P,
+        **arguments: Unpack[EnqueueArguments],
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    def enqueue(
+        self, handler: Callable[[Context], R], payload: None = None, **arguments: Unpack[EnqueueArguments]
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    def enqueue(
+        self, handler: Callable[[Context, P], R], payload: P, **arguments: Unpack[EnqueueArguments]
+    ) -> EnqueuedJob[R]: ...
+
+    @overload
+    def enqueue(self, handler: str, payload: Any = None, **arguments: Unpack[EnqueueArguments]) -> EnqueuedJob[Any]: ...
+
+    def enqueue(
+        self, handler: str | Callable[..., Any], payload: Any = None, **arguments: Unpack[EnqueueArguments]
+    ) -> Any:
         """Create a job, as `Noonday.enqueue`.
 
         `connection` is a connection to the cluster's database, a Connection of psycopg 3 or of Django, with an open
         transaction of the caller. No engine and no server are needed for that.
         """
-        spec = self._app.spec_for(
-            handler, payload, at=at, delay=delay, cron=cron, every=every, timezone=timezone, pool=pool, **fields
-        )
+        fields: dict[str, Any] = {**arguments}
+        connection = fields.pop("connection", None)
+        spec = self._app.spec_for(handler, payload, **fields)
         if connection is not None:
             return self._app.transactions().create_now(OWNER, connection, spec)
         return self._run(lambda jobs: jobs.create(spec))
@@ -72,9 +93,15 @@ class SyncApplication:
             return self._app.transactions().create_many_now(OWNER, connection, specs)
         return self._run(lambda jobs: jobs.create_many(specs))
 
+    @overload
+    def result(self, of: EnqueuedJob[R], timeout: Duration | None = None) -> R: ...
+
+    @overload
+    def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any: ...
+
     def result(self, of: JobView | ExecutionView | str, timeout: Duration | None = None) -> Any:
         """Wait for a result, as `Noonday.result`."""
-        return self._run(lambda jobs: jobs.result_within(of, timeout))
+        return self._app.result_of(self._run(lambda jobs: jobs.success(of, timeout)))
 
     def cancel(self, of: ExecutionView | str) -> ExecutionView:
         """Request the cancellation of an execution, as `Noonday.cancel`."""
