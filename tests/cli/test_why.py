@@ -38,7 +38,7 @@ def test_position_in_the_queue_is_shown(position: int, is_least: bool, message: 
 def test_expected_start_is_shown_as_a_duration_and_as_a_time() -> None:
     at = now() + timedelta(hours=5)
     assert due(position=3, expected_at=at) == (
-        f"{CAP}. 3 are before it; expected to start in 5 h (at {at.astimezone():%H:%M:%S})."
+        f"{CAP}. 3 are before it; expected to start in 5 h (at {at.astimezone():%H:%M:%S %Z})."
     )
 
 

@@ -97,7 +97,9 @@ def _live(client: SyncClient, every: float) -> None:
 def screen(frame: Frame, rates: "deque[float] | list[float]", warning: str = "") -> Iterator[Text | ListTable | str]:
     """Yield the parts of one frame, from top to bottom."""
     seen = frame.overview
-    yield Text.assemble(("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S}", (f"  {warning}", "red"))
+    yield Text.assemble(
+        ("noonday top", "bold"), f"  {now().astimezone():%Y-%m-%d %H:%M:%S %Z}", (f"  {warning}", "red")
+    )
     yield ""
     yield from _figures(seen)
     if frame.unread:

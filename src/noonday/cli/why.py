@@ -90,7 +90,7 @@ def _expected(one: OccurrenceView) -> str:
         seconds = (one.expected_at - now()).total_seconds()
         soon = f"in {length(seconds)}" if seconds >= 1 else "at any moment"
         verb = "it cannot start earlier than" if one.position_is_least else "expected to start"
-        parts.append(f"{verb} {soon} (at {one.expected_at.astimezone():%H:%M:%S})")
+        parts.append(f"{verb} {soon} (at {one.expected_at.astimezone():%H:%M:%S %Z})")
     return "; ".join(parts)
 
 
