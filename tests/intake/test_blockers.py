@@ -40,7 +40,7 @@ class Shop:
     def __init__(self, embedded: Embedded, clock: ManualClock) -> None:
         self.engine = embedded.engine
         self.clock = clock
-        self.turn = Testing(embedded, clock)
+        self.turn = Testing(Noonday(), embedded, clock)
 
     async def settle(self, settings: TenantSettings) -> None:
         await self.engine.services.tenants.put(ANN, "acme", settings)

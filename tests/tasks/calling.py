@@ -10,6 +10,7 @@ from noonday.model.endpoint_view import EndpointView
 from noonday.model.tasks.wire import Method, TaskPayload, TaskRetry, TaskSpec, TaskType, TaskView
 from noonday.tasks.endpoints import EndpointService
 from noonday.testing import ManualClock, Testing
+from noonday.wiring.application import Noonday
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine_queries import OWNER
 from noonday.wiring.settings.loading import load_settings
@@ -57,7 +58,7 @@ class Calls:
         self.engine = embedded.engine
         self.store = embedded.store
         self.receiver = receiver
-        self.testing = Testing(embedded, clock)
+        self.testing = Testing(Noonday(), embedded, clock)
         self.clock = clock
 
     @property

@@ -21,7 +21,7 @@ async def test_pool_away(tmp_path: Path) -> None:
     await away.engine.services.pools.put(OWNER, "billing", PoolSettings())
     spec = JobSpec(type=JobType.ONE_TIME, target=Target("billing", "print"))
     job = await away.engine.services.jobs.create(OWNER, spec)
-    assert await Testing(away, clock).advance(timedelta(days=8)) == 0
+    assert await Testing(Noonday(), away, clock).advance(timedelta(days=8)) == 0
     page = await away.engine.services.occurrences.list_occurrences(OWNER, job.job_id, from_ms=0, to_ms=clock.now_ms())
     assert [(o.outcome, o.reason) for o in page.occurrences] == [("DUE", "pool 'billing' has no workers")]
     assert (
@@ -36,7 +36,7 @@ async def test_pool_away(tmp_path: Path) -> None:
         ran.append(ctx.execution_id)
 
     back = await Embedded.open(settings, app.handlers, clock=clock, run=False)
-    assert await Testing(back, clock).run_due() == 1
+    assert await Testing(Noonday(), back, clock).run_due() == 1
     assert (await back.engine.services.job_queries.get_job(OWNER, job.job_id)).executions[0].state == "SUCCEEDED"
     assert len(ran) == 1
     await back.abandon()
