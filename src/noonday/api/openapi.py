@@ -184,7 +184,7 @@ def _success(route: Route, status: int, schema_of: dict[Any, Schema]) -> dict[st
         headers["Location"] = _header("Path of the created resource", format="uri-reference", required=True)
     if route.is_change:
         headers["Idempotency-Replay"] = _header(
-            "`true` if this is the stored response to an earlier request", const="true"
+            "`true` if this is the stored response to an earlier request", enum=["true"]
         )
     if route.creates_jobs:
         headers |= _rate_limit(required=False)
