@@ -89,7 +89,7 @@ async def serve(
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
             auth = auth_in_use(settings)
             engine, clock = embedded.engine, embedded.engine.drivers.clock
-            api = api_app(engine, engine.intake, clock, settings, auth, listener)
+            api = api_app(engine, engine.intake, clock, settings, auth, listener, engine.remote.pools)
             connections = Connections.within_descriptor_limit(settings.limits.connections)
             async with answering(api, listener, connections) as api_task:
                 tune_garbage_collection()
@@ -99,6 +99,7 @@ async def serve(
                 exit_after(stop_within_sec(settings))
                 if stop_requested.is_set():
                     on_stopping()
+                    await engine.remote.drain(deadline)
         finally:
             await _close(embedded, deadline)
         if not stop_requested.is_set():
