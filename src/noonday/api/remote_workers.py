@@ -122,7 +122,10 @@ async def take_executions(context: RequestContext, pool: PoolName, body: TakeReq
 
 
 async def start_execution(context: RequestContext, execution_id: ExecutionIdInPath, body: LeaseRef) -> LeaseView:
-    """Say that the handler of an execution begins now. Its timeout counts from here. A 409 means: do not begin."""
+    """Start a taken execution.
+
+    Send it immediately before the handler begins: the timeout counts from here. A 409 means: do not begin.
+    """
     runs = _pools(context).runs
     runs.start(context.caller.tenant, _lease_of(execution_id, body))
     return LeaseView(lease_sec=runs.lease_sec, cancel=None)
@@ -131,9 +134,9 @@ async def start_execution(context: RequestContext, execution_id: ExecutionIdInPa
 async def heartbeat_execution(
     context: RequestContext, execution_id: ExecutionIdInPath, body: HeartbeatRequest
 ) -> LeaseView:
-    """Extend the lease of an execution, and report progress. The response says whether the handler must end.
+    """Extend the lease of an execution, and report progress.
 
-    Send one at least every third of `leaseSec`. Without one, the worker counts as lost, which uses up the attempt.
+    The response says whether the handler must end. Send one at least every third of `leaseSec`. Without one, the worker counts as lost, which uses up the attempt.
     """
     runs = _pools(context).runs
     cancel = runs.heartbeat(context.caller.tenant, _lease_of(execution_id, body), body.progress)
