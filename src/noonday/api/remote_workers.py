@@ -136,7 +136,8 @@ async def heartbeat_execution(
 ) -> LeaseView:
     """Extend the lease of an execution, and report progress.
 
-    The response says whether the handler must end. Send one at least every third of `leaseSec`. Without one, the worker counts as lost, which uses up the attempt.
+    The response says whether the handler must end. Send one at least every third of `leaseSec`. Without one, the worker counts
+    as lost, which uses up the attempt.
     """
     runs = _pools(context).runs
     cancel = runs.heartbeat(context.caller.tenant, _lease_of(execution_id, body), body.progress)

@@ -163,6 +163,7 @@ class Worker:
             clock,
             options.cancel_grace_sec,
         )
+        self._is_remote = remote is not None
         self._options = options
         self._hosts = hosts
         self._clock = clock
@@ -205,7 +206,8 @@ class Worker:
         self._connectivity.note_round()
         for pool, slots in self._options.concurrency.items():
             self._metrics.watch_slots(pool, slots, partial(self._active.busy, pool))
-        self._metrics.abandoned_now.set_function(lambda: len(self._active.abandoned))
+        if not self._is_remote:  # its abandoned runs keep no slot, and another worker of the process shows its own
+            self._metrics.abandoned_now.set_function(lambda: len(self._active.abandoned))
 
     async def greet(self) -> None:
         """Announce the handlers again, because a remote worker has named more. Raises BusUnavailable."""
