@@ -22,7 +22,7 @@ from noonday.intake.services import IntakeServices, intake_services
 from noonday.intake.visits import Visits
 from noonday.mail.smtp import MailServer, SmtpChannel
 from noonday.model.audit import AuditEntry
-from noonday.model.caller import SCOPES, Caller
+from noonday.model.caller import ALL_SCOPES, Caller
 from noonday.model.claim import Revocation
 from noonday.model.errors import Unauthorized
 from noonday.model.ids import JobId, TenantId, WorkerId
@@ -67,7 +67,7 @@ class Tokens:
         if self.trouble:
             raise self.trouble
         scope, _, tenant = (header or "").removeprefix("Bearer ").partition("@")
-        if scope not in SCOPES:
+        if scope not in ALL_SCOPES:
             raise Unauthorized("no valid token")
         return Caller(TenantId(tenant or "acme"), "somebody", frozenset({scope}))
 

@@ -28,6 +28,9 @@ URL = "https://api.example.com/reports"
 
 def register_formats() -> None:
     schemathesis.openapi.format("cron", st.sampled_from(CRONS))
+    schemathesis.openapi.format(
+        "timezone", st.sampled_from(("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"))
+    )
     schemathesis.openapi.format("interval", st.sampled_from(phrases.ALLOWED))
 
 

@@ -38,7 +38,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "scheduled_at": ("2040-01-01T00:00:00Z", "1960-01-01T00:00:00Z", "9500-01-01T00:00:00Z", 1),
     "cron_expression": ("* * * * *", "nonsense"),
     "interval": (*ALLOWED, "EVERY 5 minutes", "sometimes", "", f"daily{' ' * 200}"),
-    "timezone": ("Europe/Berlin", "Europe/Berlim"),
+    "timezone": ("Europe/Berlin", "Europe / Berlin"),
     "end_date": ("2040-01-01T00:00:00Z", "1960-01-01T00:00:00Z", "9500-01-01T00:00:00Z"),
     "retry": (
         {},

@@ -21,7 +21,6 @@ INTERNAL_ERRORS = frozenset(
         errors.EngineStopped,
         errors.Unavailable,
         errors.IndexUnavailable,
-        errors.BusUnavailable,
         errors.TokensUnavailable,
         errors.LeasesUnavailable,
         errors.BadKey,

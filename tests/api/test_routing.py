@@ -9,7 +9,7 @@ from tests.api.asgi import Client
 
 SOME_ID = "0190c1e2-0000-7000-8000-000000000000"
 PROTECTED = [route for route in ROUTES if route.path.startswith("/v1")]
-INCLUDED_SCOPES: Mapping[str, str] = {"write": "read", "admin": "write", "operator": "admin"}
+INCLUDED_SCOPES: Mapping[str, str] = {"write": "read", "admin": "write", "operator": "admin", "worker": "operator"}
 
 
 def url_of(route: Route) -> str:
@@ -41,6 +41,7 @@ async def test_a_token_with_too_small_a_scope_is_forbidden(client: Client, route
 
 
 ACTIONS = ("pause", "resume")
+VERBS = ("start", "heartbeat", "complete", "fail", "snooze")
 
 
 def test_scope_of_a_change_is_write_or_admin_for_the_tenant_or_operator_for_the_server():
@@ -49,10 +50,12 @@ def test_scope_of_a_change_is_write_or_admin_for_the_tenant_or_operator_for_the_
     operator |= {f"POST /v1/{what}{action}" for what in ("", "pools/{name}/") for action in ACTIONS}
     admin = {"GET /v1/audit", "POST /v1/webhook-secrets", "DELETE /v1/webhook-secrets/{secret_id}"}
     admin |= {f"POST /v1/tenants/{{tenantId}}/{action}" for action in ACTIONS}
+    remote = {f"POST /v1/executions/{{executionId}}/{verb}" for verb in VERBS} | {"POST /v1/pools/{pool}/take"}
     previews = {"POST /v1/schedules/preview", "POST /v1/jobs/{jobId}/backfill"}
     for name, scope in needs.items():
         expected = "read" if name.startswith("GET") or name in previews else "write"
         expected = "admin" if name in admin else "operator" if name in operator else expected
+        expected = "worker" if name in remote else expected
         assert scope == expected, name
 
 

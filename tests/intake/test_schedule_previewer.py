@@ -73,6 +73,7 @@ async def test_preview_that_takes_too_long_says_that_times_are_missing() -> None
         ({"type": JobType.ONE_TIME}, "/type"),
         ({"schedule": "not a schedule"}, "/schedule"),
         ({"schedule": "0 3 * * *", "timezone": "Mars/Olympus"}, "/timezone"),
+        ({"schedule": "0 3 * * *", "timezone": ""}, "/timezone"),
     ],
 )
 async def test_incomplete_or_malformed_schedule_is_refused_with_its_field(asked: dict[str, Any], pointer: str) -> None:

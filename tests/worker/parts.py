@@ -171,7 +171,7 @@ class Parts:
         self.acks = Acks(bus, self.signals, connectivity, membership, parked, self.throttle)
         self.backlog = Backlog(pools, self.capacity, self.claims, self.ended, self.membership, self.rounds)
         self.taker = Taker(
-            self.handlers,
+            lambda dispatch: self.handlers.get((dispatch.pool, dispatch.handler)),
             pools,
             self.bus,
             self.membership,

@@ -16,7 +16,7 @@ import jwt
 
 from noonday.api.jwks import KeySet, parse_key_set, read_file, read_url
 from noonday.crypto.tokens import NAME_CLAIMS, check_secret
-from noonday.model.caller import SCOPES, Caller
+from noonday.model.caller import ALL_SCOPES, Caller
 from noonday.model.errors import BadSettings, Unauthorized
 from noonday.model.ids import TenantId
 
@@ -208,7 +208,7 @@ def _scopes(value: Any) -> frozenset[str]:
     words = value.split() if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise Unauthorized("invalid token claim scope: must be words separated by spaces, or a list of words")
-    return frozenset(SCOPES).intersection(words)
+    return frozenset(ALL_SCOPES).intersection(words)
 
 
 class _RememberedTokens:

@@ -1,6 +1,6 @@
 """Context of a request: the services behind the API, and the caller."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from noonday.intake.services import IntakeServices
     from noonday.tasks.secrets import SecretService
     from noonday.tasks.task_service import TaskService
+    from noonday.worker.remote_pools import RemotePools
 
 ANONYMOUS = Caller(TenantId(""), "anonymous", frozenset())
 
@@ -52,6 +53,8 @@ class ApiServices:
     alerts: "AlertService"
     prove: Callable[[str], str | None] = lambda nonce: None
     """Returns the proof for a nonce, or None without a shared secret."""
+    remote: "RemotePools | None" = None
+    """Pools of remote workers; None if this process serves none."""
     reads: ReadLimiter = field(default_factory=ReadLimiter)
     on_answer: Callable[[int], None] = lambda status: None
     """Called with the HTTP status of each response under `/v1`."""
@@ -66,6 +69,8 @@ class RequestContext:
     idem: Idempotency | None
     traceparent: str | None
     """Trace context of the request (W3C `traceparent`)."""
+    wait_until_gone: Callable[[], Awaitable[None]]
+    """Waits until the client has closed the connection."""
 
     @property
     def intake(self) -> "IntakeServices":

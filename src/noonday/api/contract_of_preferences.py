@@ -1,7 +1,7 @@
 """JSON Schema constraints for alert preferences; `contract` has those for jobs."""
 
 from noonday.api.contract_of_tasks import URL
-from noonday.api.schemas import Schema, choice
+from noonday.api.schemas import Schema, choice, only
 from noonday.mail.addresses import ADDRESS, LONGEST
 from noonday.model.url import MAX_LENGTH
 
@@ -44,7 +44,7 @@ def narrow(components: dict[str, Schema], ref: str, *, name: str, pool: str) -> 
 def _split_channel(components: dict[str, Schema], ref: str) -> None:
     whole = components["Recipient"]
     for title, (type_, needed, form, about) in _CHANNELS.items():
-        properties = {"type": {"const": type_}, needed: {"type": "string", **form}}
+        properties = {"type": only(type_), needed: {"type": "string", **form}}
         variant = {"title": title, "description": about, "properties": properties, "required": ["type", needed]}
         components[title] = whole | variant
     components["Recipient"] = choice(whole, _CHANNELS, ref)

@@ -1,7 +1,7 @@
 """JSON Schema constraints for tasks; `contract` has those for jobs."""
 
 from noonday.api.cron_pattern import CRON
-from noonday.api.schemas import Schema, choice, constrain
+from noonday.api.schemas import Schema, choice, constrain, only
 from noonday.model.retry import MAX_DELAY_MS
 from noonday.model.tasks.wire import GONE_STATUS, MOST_ATTEMPTS
 from noonday.model.url import MAX_LENGTH
@@ -19,7 +19,7 @@ INTERVAL = rf"^\s*({'|'.join(''.join(f'[{c.upper()}{c}]' for c in word) for word
 _URL: Schema = {"format": "uri", "pattern": URL, "maxLength": MAX_LENGTH}
 _DELAY: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_DELAY_MS}
 _ATTEMPTS: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS}
-_STATUS: Schema = {"type": "integer", "minimum": LEAST_STATUS, "maximum": LAST_STATUS, "not": {"const": GONE_STATUS}}
+_STATUS: Schema = {"type": "integer", "minimum": LEAST_STATUS, "maximum": LAST_STATUS, "not": only(GONE_STATUS)}
 _STATUSES: Schema = {"type": "array", "items": _STATUS, "maxItems": MOST_STATUSES}
 _COMMON = ("name", "payload", "timezone", "retry", "timeout_seconds", "ordering_key")
 _VARIANTS: dict[str, tuple[str, str, tuple[str, ...], str]] = {
@@ -77,8 +77,8 @@ def _narrow_retry(components: dict[str, Schema], ref: str) -> None:
     whole = components["TaskRetry"]
     delays = {"type": "array", "items": _DELAY, "minItems": 1, "maxItems": 100}
     variants: dict[str, Schema] = {
-        "ListRetry": {"backoff": {"const": "LIST"}, "delays_ms": delays},
-        "GrowingRetry": {"backoff": {"enum": ["EXPONENTIAL", "FIXED"]}, "initial_delay_ms": _DELAY},
+        "ListRetry": {"backoff": only("LIST"), "delays_ms": delays},
+        "GrowingRetry": {"backoff": {"type": "string", "enum": ["EXPONENTIAL", "FIXED"]}, "initial_delay_ms": _DELAY},
     }
     for title, fields in variants.items():
         components[title] = {
@@ -111,12 +111,12 @@ def _split_spec(components: dict[str, Schema], ref: str) -> None:
     for title, (type_, needed, others, about) in _VARIANTS.items():
         fields = {field: whole["properties"][field] for field in (*_COMMON, *others)}
         if type_ == "ONE_TIME":
-            fields["ordered"] = {"const": False}
+            fields["ordered"] = only(False)
         field_schema = next(option for option in whole["properties"][needed]["anyOf"] if option["type"] != "null")
         components[title] = whole | {
             "title": title,
             "description": about,
-            "properties": {"type": {"const": type_}, needed: field_schema, **fields},
+            "properties": {"type": only(type_), needed: field_schema, **fields},
             "required": ["type", needed, "payload"],
             "examples": [_EXAMPLES[title]],
         }

@@ -89,6 +89,7 @@ PROBLEM_TYPES: Mapping[type[NoondayError], ProblemType] = {
     UnknownRoute: ProblemType(HTTPStatus.NOT_FOUND, "Unknown path"),
     MethodNotAllowed: ProblemType(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed"),
     model.Conflict: ProblemType(HTTPStatus.CONFLICT, "Conflict with the current state"),
+    model.LeaseLost: ProblemType(HTTPStatus.CONFLICT, "Lease lost"),
     model.IdempotencyInProgress: ProblemType(
         HTTPStatus.CONFLICT, "A request with this Idempotency-Key is in progress", retry_after_sec=1
     ),
@@ -107,6 +108,7 @@ PROBLEM_TYPES: Mapping[type[NoondayError], ProblemType] = {
     model.SignalsUnavailable: ProblemType(
         HTTPStatus.SERVICE_UNAVAILABLE, "Revocation stored but not delivered to workers", retry_after_sec=5
     ),
+    model.BusUnavailable: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Bus unavailable", retry_after_sec=5),
     model.Busy: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Too many concurrent requests", retry_after_sec=1),
     model.StaleEpoch: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Another process took over", retry_after_sec=5),
     NotReady: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Not ready", retry_after_sec=5),

@@ -21,10 +21,11 @@ REF = "#/components/schemas/{name}"
 ABOUT = """Noonday runs jobs on time: once, after a delay, or on a schedule. It records what it did and why.
 
 Every path under `/v1` needs a bearer token (JWT) with the scope that its operation names. The scopes are `read`, `write`,
-`admin` and `operator`; each includes those before it. All but `operator` are limited to the token's tenant. An operator reads
-another tenant with the header `Noonday-Tenant`; payloads and results are redacted. Errors are problem details (RFC 9457): key
-on `type`, never on the text. A change with an `Idempotency-Key` is applied once, even if the request is repeated within 24
-hours. Lists are paged: pass `next` as `cursor`.
+`admin` and `operator`; each includes those before it. All but `operator` are limited to the token's tenant. The scope `worker`
+lets a remote worker take executions of the tenant, and nothing else. An operator reads another tenant with the header
+`Noonday-Tenant`; payloads and results are redacted. Errors are problem details (RFC 9457): key on `type`, never on the text. A
+change with an `Idempotency-Key` is applied once, even if the request is repeated within 24 hours. Lists are paged: pass `next`
+as `cursor`.
 """
 
 Schema = dict[str, Any]
@@ -184,7 +185,7 @@ def _success(route: Route, status: int, schema_of: dict[Any, Schema]) -> dict[st
         headers["Location"] = _header("Path of the created resource", format="uri-reference", required=True)
     if route.is_change:
         headers["Idempotency-Replay"] = _header(
-            "`true` if this is the stored response to an earlier request", const="true"
+            "`true` if this is the stored response to an earlier request", enum=["true"]
         )
     if route.creates_jobs:
         headers |= _rate_limit(required=False)
@@ -224,7 +225,7 @@ def _statuses(route: Route) -> Iterator[HTTPStatus]:
     if route.path_parameters:
         # An id that equals a fixed segment, such as `batch`, matches a path with other methods.
         yield from (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
-    if route.is_change:
+    if route.is_change or route.is_work:
         yield HTTPStatus.CONFLICT
     if "if_version" in route.parameters:
         yield HTTPStatus.PRECONDITION_FAILED

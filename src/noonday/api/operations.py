@@ -108,7 +108,9 @@ class Operation:
         trace = trace_of(request.header(b"traceparent"))
         idem = self._idempotency(request, body)
         try:
-            result = await self._perform(RequestContext(self._services, caller, idem, trace), arguments)
+            result = await self._perform(
+                RequestContext(self._services, caller, idem, trace, request.wait_until_gone), arguments
+            )
         except AlreadyAnswered as answered:
             return self._replay(answered)
         except REFUSALS as refusal:
@@ -126,7 +128,7 @@ class Operation:
         return Reply(self._route.encode(result), self._route.status_for(result), self._route.media_type, headers)
 
     async def _perform(self, context: RequestContext, arguments: dict[str, Any]) -> Any:
-        if self._route.is_change or self._route.scope is None:
+        if self._route.is_change or self._route.is_work or self._route.scope is None:
             return await self._route.perform(context, **arguments)
         async with self._services.reads.admit(context.caller.tenant):
             return await self._route.perform(context, **arguments)
@@ -140,7 +142,7 @@ class Operation:
         return caller if visited is None else await self._visit(caller, visited)
 
     async def _visit(self, caller: Caller, visited: str) -> Caller:
-        if self._route.is_change:
+        if self._route.is_change or self._route.is_work:
             raise Forbidden(
                 "Noonday-Tenant allows reads only; to change this tenant, use one of its own tokens",
                 required="operator",

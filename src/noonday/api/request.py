@@ -39,6 +39,11 @@ class Request:
             more = message.get("more_body", False)
         return b"".join(chunks)
 
+    async def wait_until_gone(self) -> None:
+        """Wait until the client has closed the connection. The body must have been read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     def _require_json(self) -> None:
         declared = self.headers.get(b"content-type")
         if declared is None or declared == b"application/json":

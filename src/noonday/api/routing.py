@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 
 from noonday.api.reply import JSON
-from noonday.model.caller import TENANT_PATTERN
+from noonday.model.caller import TENANT_PATTERN, WORKER
 from noonday.model.tasks.wire import TaskView
 from noonday.model.view import ExecutionView, JobView
 
-TokenScope = Literal["read", "write", "admin", "operator"]
+TokenScope = Literal["read", "write", "admin", "operator", "worker"]
 
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _FORMAT = {"format": "uuid"}
@@ -87,7 +87,13 @@ class Route:
 
     @property
     def is_change(self) -> bool:
-        return self.method != "GET" and not self.is_safe
+        """True if it changes a resource, and takes an Idempotency-Key. A remote worker repeats a request by its lease."""
+        return self.method != "GET" and not self.is_safe and not self.is_work
+
+    @property
+    def is_work(self) -> bool:
+        """True if remote workers call it."""
+        return self.scope == WORKER
 
     @property
     def location(self) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ from noonday.extras import Extra
 
 SERVE_EXAMPLES = """
 Examples:
-  noonday serve                                     run all three roles in one process
+  noonday serve                                     run all roles in one process
   noonday serve --roles api --port 8080
   noonday serve --roles scheduler,recorder --port 8081
 
@@ -36,14 +36,14 @@ _host = click.option("--host", help="Address to listen on. [default: 127.0.0.1]"
 
 
 @click.command(cls=Command, epilog=SERVE_EXAMPLES)
-@click.option("--roles", default="api,scheduler,recorder", show_default=True, help="Roles of this process.")
+@click.option("--roles", default="api,scheduler,recorder,remote", show_default=True, help="Roles of this process.")
 @_port
 @_host
 @config_option
 @log_level_option
 @needs(Extra.CLUSTER)
 def serve(roles: str, config: Path | None, **flags: Any) -> None:
-    """Run cluster roles: the API, a scheduler, a recorder.
+    """Run cluster roles: the API, a scheduler, a recorder, and the server of remote workers (with the API).
 
     Any number of processes may run each role. They share the work and take over from each other.
     """

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from noonday.crypto.private_file import read_or_create_private
-from noonday.model.caller import SCOPES, TENANT_RULE, is_tenant_name
+from noonday.model.caller import ALL_SCOPES, TENANT_RULE, is_tenant_name
 from noonday.model.errors import BadSettings, InvalidInput, nearest
 
 SECRET_BYTES = 32
@@ -40,7 +40,7 @@ def mint(
     claims: dict[str, Any] = {
         "sub": subject,
         "tenant": tenant,
-        "scope": " ".join(scope for scope in SCOPES if scope in scopes),
+        "scope": " ".join(scope for scope in ALL_SCOPES if scope in scopes),
         "iat": int(now),
         "exp": int(now) + ttl_seconds,
     }
@@ -98,9 +98,9 @@ def _check_claims(tenant: str, subject: str, scopes: Sequence[str], ttl_seconds:
         if not is_valid(name):
             raise InvalidInput.of(pointer, f"must be {rule}", name)
     for index, scope in enumerate(scopes):
-        if scope not in SCOPES:
+        if scope not in ALL_SCOPES:
             raise InvalidInput.of(
-                f"/scopes/{index}", "unknown scope", scope, allowed=list(SCOPES), nearest=nearest(scope, SCOPES)
+                f"/scopes/{index}", "unknown scope", scope, allowed=list(ALL_SCOPES), nearest=nearest(scope, ALL_SCOPES)
             )
     if not 0 < ttl_seconds <= LONGEST_TTL_SEC:
         raise InvalidInput.of("/ttlSeconds", f"must be from 1 to {LONGEST_TTL_SEC}", ttl_seconds)

@@ -30,7 +30,7 @@ class SchedulePreviewer:
         occurrences, is_least = await self._offload.run(lambda may: _described(rule, after_ms, request.count, may))
         return Preview(
             description=text,
-            timezone=request.timezone or ("UTC" if request.type is JobType.CRON else None),
+            timezone=rule.timezone if isinstance(rule, CronRule) else None,
             times=tuple(
                 PreviewTime(utc=instant_of(each.at_ms), local=each.local, dst=each.dst) for each in occurrences
             ),
@@ -56,7 +56,7 @@ def _cron(request: PreviewRequest) -> tuple[Rule, str]:
     if request.schedule is None:
         raise InvalidInput.of("/schedule", "a preview of type CRON needs schedule")
     cron_parsing.parse(request.schedule)
-    timezone = request.timezone or "UTC"
+    timezone = "UTC" if request.timezone is None else request.timezone
     zone(timezone)
     rule = CronRule(request.schedule, timezone, request.dst.gap, request.dst.repeat)
     return rule, cron_parsing.explain(request.schedule)

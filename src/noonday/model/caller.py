@@ -8,6 +8,9 @@ from noonday.model.ids import TenantId
 
 SCOPES = ("read", "write", "admin", "operator")
 """Scopes of tokens. Each one includes those before it. All but `operator` are confined to the token's tenant."""
+WORKER = "worker"
+"""Scope of a remote worker: it takes executions of the token's tenant, and nothing else. No other scope includes it."""
+ALL_SCOPES = (*SCOPES, WORKER)
 
 # Letters of the larger scripts, by range: no regular expression can name all printable characters. A slash is left out,
 # because a name must fit into a path.
@@ -35,6 +38,8 @@ class Caller:
     """True if an operator reads another tenant than the token's. Payloads are withheld then."""
 
     def may(self, scope: str) -> bool:
+        if scope == WORKER:
+            return WORKER in self.scopes
         return not self.scopes.isdisjoint(SCOPES[SCOPES.index(scope) :])
 
     def require(self, scope: str) -> None:

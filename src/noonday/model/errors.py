@@ -122,6 +122,12 @@ class Conflict(NoondayError):
     code = "conflict"
 
 
+class LeaseLost(Conflict):
+    """The caller does not have the execution any more: its lease has lapsed, or the process that gave it has ended."""
+
+    code = "lease-lost"
+
+
 class VersionMismatch(NoondayError):
     """The version in If-Match is not the present one."""
 

@@ -10,7 +10,7 @@ from noonday.model.retry import RetryPolicy
 
 
 class Mode(StrEnum):
-    """Place where a handler runs: the event loop, a thread or a process."""
+    """Place where a handler runs: the event loop, a thread, a process, or a remote worker."""
 
     ASYNC = "ASYNC"
     """A coroutine function, on the handlers' loop."""
@@ -18,6 +18,8 @@ class Mode(StrEnum):
     """A plain function, in a thread."""
     PROCESS = "PROCESS"
     """A plain function, in a spawned process that can be killed."""
+    REMOTE = "REMOTE"
+    """A program in any language, which takes its runs over HTTP."""
 
 
 @dataclass(eq=False)

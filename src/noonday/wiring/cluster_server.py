@@ -45,6 +45,7 @@ class _Process(ObservedProcess, Protocol):
     @property
     def settings(self) -> Settings: ...
     async def hand_over(self, deadline: StopDeadline | None = None) -> None: ...
+    async def drain(self, deadline: StopDeadline) -> None: ...
     async def stop(self, deadline: StopDeadline | None = None) -> None: ...
 
 
@@ -52,11 +53,21 @@ async def serve_roles(settings: Settings, roles: Sequence[Role], on_ready: Calla
     """Run roles, and serve health and metrics. With the role `api`, serve the API too."""
     if Role.API in roles and settings.auth.algorithm == "HS256" and settings.auth.secret is None:
         raise BadSettings("the API of a cluster needs auth.secret, the same in every process: set NOONDAY_AUTH_SECRET")
+    if Role.REMOTE in roles and Role.API not in roles:
+        raise BadSettings("--roles: remote needs api, because remote workers use the API: start --roles api,remote")
     with listen(settings.host, settings.port) as listener, stop_signals() as stop_requested:
         node = await Node.open(settings, roles)
         connections = Connections.within_descriptor_limit(settings.limits.connections)
         if Role.API in roles:
-            app = api_app(node, node.intake, node.clock, settings, settings.auth, listener)
+            app = api_app(
+                node,
+                node.intake,
+                node.clock,
+                settings,
+                settings.auth,
+                listener,
+                node.remote.pools if node.remote else None,
+            )
         else:
             app = ops_app(node, settings, listener)
         await _run(node, app, listener, connections, stop_requested, on_ready)
@@ -151,6 +162,8 @@ async def _run(
                 deadline = _begin_to_stop(node.settings)
             # Hand over before current requests have ended, because other processes wait for our partitions.
             await node.hand_over(deadline)
+            if deadline is not None:
+                await node.drain(deadline)
         if retirement and deadline is None:
             await retirement.finish()
             deadline = _begin_to_stop(node.settings)

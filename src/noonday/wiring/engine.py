@@ -14,6 +14,7 @@ from noonday.wiring.drivers import Drivers
 from noonday.wiring.intake import IntakePart
 from noonday.wiring.roles.composition import compose
 from noonday.wiring.roles.recorder import RecorderRole
+from noonday.wiring.roles.remote import RemoteRole
 from noonday.wiring.roles.role import ProcessContext
 from noonday.wiring.roles.role_group import RoleGroup
 from noonday.wiring.roles.scheduler import SchedulerRole
@@ -51,15 +52,26 @@ class Engine:
             context,
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
-        recorder = RecorderRole(drivers, context, lambda: list(worker.worker.pools), scheduler.on_settled)
+        remote = RemoteRole(drivers.of_worker, context)
+        recorder = RecorderRole(
+            drivers, context, lambda: [*worker.worker.pools, *remote.pools.names], scheduler.on_settled
+        )
         self.ownership, self.dispatcher = scheduler.ownership, scheduler.dispatcher
         self.recorder, self.worker = recorder.recorder, worker.worker
         self.intake = IntakePart(drivers, context, live=scheduler.state, new_id=new_id)
         self.services, self.tasks, self.secrets = self.intake.services, self.intake.tasks, self.intake.secrets
         self.alerts, self.preferences = self.intake.alerts, self.intake.preferences
         roles = compose(
-            drivers, context, self.intake, scheduler=scheduler, recorder=recorder, worker=worker, shows_clock=True
+            drivers,
+            context,
+            self.intake,
+            scheduler=scheduler,
+            recorder=recorder,
+            worker=worker,
+            remote=remote,
+            shows_clock=True,
         )
+        self.remote = remote
         self._catch_up = recorder.catch_up
         self._roles = RoleGroup(context, roles)
         self.loops = self._roles.loops

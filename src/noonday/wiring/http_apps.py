@@ -19,6 +19,7 @@ from noonday.wiring.listening import port_of
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.access import AuthSettings
 from noonday.wiring.settings.checks import is_loopback
+from noonday.worker.remote_pools import RemotePools
 
 
 class ObservedProcess(Protocol):
@@ -37,8 +38,12 @@ def api_app(
     settings: Settings,
     auth: AuthSettings,
     listener: socket.socket,
+    remote: RemotePools | None,
 ) -> ASGIApp:
-    """Return the API of a process, with its health and metrics. `auth` includes the secret in use."""
+    """Return the API of a process, with its health and metrics.
+
+    `auth` includes the secret in use. `remote`: the pools of remote workers, if the process serves them.
+    """
     services = ApiServices(
         intake=intake.services,
         tasks=intake.tasks,
@@ -49,6 +54,7 @@ def api_app(
         now_ms=clock.now_ms,
         preferences=intake.preferences,
         alerts=intake.alerts,
+        remote=remote,
         prove=_prover(auth, listener),
         on_answer=process.metrics.count_answer,
     )

@@ -88,6 +88,7 @@ async def serve(
                 exit_after(stop_within_sec(settings))
                 if stop_requested.is_set():
                     on_stopping()
+                    await engine.remote.drain(deadline)
         finally:
             await _close(embedded, deadline)
         if not stop_requested.is_set():

@@ -61,7 +61,7 @@ class ServedApi:
 def embedded_api(embedded: Embedded, settings: Settings, auth: AuthSettings, listener: socket.socket) -> ASGIApp:
     """Return the API of an engine. `auth` includes the secret in use."""
     engine = embedded.engine
-    return api_app(engine, engine.intake, engine.drivers.clock, settings, auth, listener)
+    return api_app(engine, engine.intake, engine.drivers.clock, settings, auth, listener, engine.remote.pools)
 
 
 def auth_in_use(settings: Settings) -> AuthSettings:

@@ -14,7 +14,8 @@ all of them:
    fenced. A request of a user that was answered before this check wins. An expired run ends here too.
 5. Run (`starting.py`). The run becomes active (`active.py`). If it may have run before, its start goes to the log first
    (`announcing.py`). A host (`hosts.py`, `host.py`) enters the handler: a coroutine on the handlers' loop, a plain function in a
-   thread (`threads.py`) or in a spawned process (`process.py`, `child.py`).
+   thread (`threads.py`), in a spawned process (`process.py`, `child.py`), or in a remote worker, which takes its runs over HTTP
+   (`remote.py`, `remote_handlers.py`, `remote_pools.py`).
 6. Report (`reporting.py`). The outcome (`ended.py`) goes to the log through the outbox (`outbox.py`), which sends it again until
    the log acknowledges it. Then the dispatch is acked in the signals, and only then it is marked as processed on the bus
    (`acks.py`). A run of more than a second reports its start likewise.

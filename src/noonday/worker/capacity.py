@@ -1,7 +1,7 @@
 """Capacity of a worker: how many dispatches to take, and how many runs may start now."""
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from noonday.model.handler import Mode
 from noonday.ports.clock import Clock
@@ -17,8 +17,16 @@ Lane = tuple[str, Mode]
 class Capacity:
     """Counts the runs of each pool and mode against their slots. For the control loop only."""
 
-    def __init__(self, options: WorkerOptions, mixed_pools: Collection[str], clock: Clock) -> None:
-        """`mixed_pools`: pools with handlers on two hosts."""
+    def __init__(
+        self,
+        options: WorkerOptions,
+        mixed_pools: Collection[str],
+        clock: Clock,
+        demand: Callable[[str], int] | None = None,
+    ) -> None:
+        """`mixed_pools`: pools with handlers on two hosts. `demand` returns how many runs of a pool are of use: remote workers
+        have or wait for them. None: as many as there are slots."""
+        self._demand = demand
         self._options = options
         self._mixed_pools = mixed_pools
         self._clock = clock
@@ -31,6 +39,8 @@ class Capacity:
     def room(self, pool: str, now: float) -> int:
         """Return how many dispatches of a pool to take: enough to keep its handlers busy for a moment, and early ones."""
         capacity = self._options.concurrency[pool]
+        if self._demand is not None:
+            return min(capacity, self._demand(pool)) - self._unreported[pool]
         return max(2 * capacity, self._pace[pool].per_second(now) // 2) - self._unreported[pool]
 
     def split_by_expected_start(self, runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:

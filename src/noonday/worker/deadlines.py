@@ -18,8 +18,10 @@ BLOCKING_STEP_SEC = 1.0
 class Deadlines:
     """Stops runs that are out of time, and abandons those that ignore it."""
 
-    def __init__(self, active: ActiveRuns, cancel_grace_sec: float) -> None:
+    def __init__(self, active: ActiveRuns, cancel_grace_sec: float, lease_sec: float = 0.0) -> None:
+        """`lease_sec`: longest time between two heartbeats of a remote worker, from which it learns that a run must end."""
         self._active = active
+        self._lease_sec = lease_sec
         self._cancel_grace_sec = cancel_grace_sec
 
     def enforce(self, runs: Iterable[Run], now: float) -> None:
@@ -41,6 +43,8 @@ class Deadlines:
 
     def _abandon_after_sec(self, run: Run) -> float:
         """Seconds from the stop request until a run is abandoned. A process is killed before; its death takes time to confirm."""
+        if run.mode is Mode.REMOTE:
+            return self._cancel_grace_sec + self._lease_sec
         return self._cancel_grace_sec + (KILL_CONFIRM_SEC if run.mode is Mode.PROCESS else 0.0)
 
 

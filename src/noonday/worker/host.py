@@ -1,4 +1,4 @@
-"""Hosts that run handlers: on an event loop, in threads, and in spawned processes."""
+"""Hosts that run handlers: on an event loop, in threads, in spawned processes, and in remote workers."""
 
 import asyncio
 import contextvars
@@ -17,6 +17,7 @@ from noonday.worker.attempt_log import LogRetention
 from noonday.worker.failure_hooks import HookCaller
 from noonday.worker.failures import FAILURES, FailureLog
 from noonday.worker.process import ProcessHost
+from noonday.worker.remote import RemoteRuns
 from noonday.worker.run import INTERRUPTED, Run
 from noonday.worker.threads import Threads
 
@@ -53,6 +54,7 @@ class Host:
         failure_log: FailureLog | None = None,
         log_retention: LogRetention | None = None,
         hook_caller: HookCaller | None = None,
+        remote: RemoteRuns | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -66,6 +68,7 @@ class Host:
             if processes
             else None
         )
+        self._remote = remote
         self._result_limit = result_limit
         self._progress_limit = progress_limit
         self._on_ended = on_ended
@@ -155,6 +158,8 @@ class Host:
         self._abandoned.add(run)
         if run.mode is Mode.THREAD and self._threads is not None:
             self._threads.grow()
+        if run.mode is Mode.REMOTE and self._remote is not None:
+            self._remote.abandon(run)
         self._free[run.dispatch.pool] += 1
         self._fill(run.dispatch.pool)
 
@@ -183,6 +188,8 @@ class Host:
             return self._in_thread(run, arguments)
         if handler.mode is Mode.PROCESS:
             return self._in_process(run)
+        if handler.mode is Mode.REMOTE:
+            return self._in_remote_worker(run, arguments[1])
         return self._first_step(run, handler.call, arguments)
 
     def _enter(self, run: Run) -> None:
@@ -257,6 +264,11 @@ class Host:
         if self._processes is None:
             raise RuntimeError("this worker has no processes for process handlers: set worker.processes to 1 or more")
         return await self._processes.run(run, self._keyring, self._result_limit)
+
+    async def _in_remote_worker(self, run: Run, payload: bytes) -> Any:
+        if self._remote is None:
+            raise RuntimeError("this worker has no remote workers")
+        return await self._remote.run(run, payload)
 
     def _stop(self, run: Run, reason: str) -> None:
         """Cancel a run. One that has not started is rejected when its turn comes."""

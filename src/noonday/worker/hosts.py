@@ -12,6 +12,7 @@ from noonday.worker.failure_hooks import HookCaller
 from noonday.worker.failures import FailureLog
 from noonday.worker.host import HandlerThread, Host
 from noonday.worker.options import WorkerOptions
+from noonday.worker.remote import RemoteRuns
 from noonday.worker.run import Run
 
 
@@ -32,6 +33,7 @@ class Hosts:
         tracing: Tracing,
         handlers_loop: asyncio.AbstractEventLoop,
         on_ended: Callable[[Run], None],
+        remote: RemoteRuns | None = None,
     ) -> None:
         """Must be called on the control loop. `on_ended` is called on the loop of a host."""
         self._hook_caller = HookCaller(handlers_loop, options.hook_timeout_sec)
@@ -53,6 +55,7 @@ class Hosts:
                 failure_log=FailureLog(options.failure_log_level),
                 log_retention=LogRetention(options.log_limit, options.log_level, clock.now_ms),
                 hook_caller=self._hook_caller,
+                remote=remote,
             )
 
         one_host = handlers_loop is asyncio.get_running_loop() or modes <= {Mode.ASYNC}

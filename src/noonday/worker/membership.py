@@ -72,6 +72,11 @@ class Membership:
         self.identity = self._new_identity()
         self._last_sign = -math.inf  # beat at once, so that the former identity is not judged lost while its runs end
 
+    async def greet(self) -> None:
+        """Announce the handlers again: there are more now. An identity that has not joined announces them when it joins."""
+        if self.identity.has_joined:
+            await self._bus.report(self.identity.partition, [self._hello(self.identity)])
+
     def silence_sec(self, now: float) -> float:
         """Return the seconds since the last Hello or heartbeat."""
         return now - self._last_sign

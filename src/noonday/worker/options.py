@@ -46,7 +46,12 @@ def limit_of(mode: Mode, options: WorkerOptions) -> int | None:
 
     None: there is no limit, or it is 0 processes, for which the host raises an error that names the setting.
     """
-    return {Mode.ASYNC: None, Mode.THREAD: options.threads, Mode.PROCESS: options.processes or None}[mode]
+    return {
+        Mode.ASYNC: None,
+        Mode.THREAD: options.threads,
+        Mode.PROCESS: options.processes or None,
+        Mode.REMOTE: None,
+    }[mode]
 
 
 def runnable_concurrency(options: WorkerOptions, handlers: Mapping[tuple[str, str], Handler]) -> dict[str, int]:

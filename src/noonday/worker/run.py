@@ -12,7 +12,7 @@ from opentelemetry.trace import Span
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.claim import FENCED
-from noonday.model.errors import BadKey, DoNotRetry
+from noonday.model.errors import BadKey, DoNotRetry, NoondayError
 from noonday.model.execution import RETURN_REASONS, Failure, Outcome
 from noonday.model.fence import is_out_of_time
 from noonday.model.handler import Handler, Mode
@@ -30,6 +30,12 @@ TIMED_OUT = "TIMED_OUT"
 HEARTBEAT = "HEARTBEAT_TIMED_OUT"
 DEFAULT_TIMEOUT_SEC = 3600.0
 """Timeout of a run if neither its job, its handler nor its pool sets one."""
+
+
+class LeaseLapsed(NoondayError):
+    """A remote worker that had started a run sent no heartbeat: the worker is lost, and so is the attempt."""
+
+    code = "lease-lapsed"
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -148,6 +154,8 @@ class Run:
             self._time_out()
         elif isinstance(error, asyncio.CancelledError | Cancelled) and self.stop_reason is not None:
             self._cancel()
+        elif isinstance(error, LeaseLapsed):
+            self.outcome, self.failure = Outcome.LOST, Failure("WorkerLost", error.detail)
         else:
             self.outcome = Outcome.FAILED
             self.failure = failure_of(error)

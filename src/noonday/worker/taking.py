@@ -1,6 +1,6 @@
 """Taking: from the bus over the claims to the backlog."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -33,7 +33,7 @@ _RETRY_SEC = 0.5
 class Taker:
     """Takes as many dispatches as there is room for, and claims those that start soon."""
 
-    _handlers: Mapping[tuple[str, str], Handler]
+    _find_handler: Callable[[Dispatch], Handler | None]
     _pools: Sequence[str]
     _bus: Bus
     _membership: Membership
@@ -105,5 +105,4 @@ class Taker:
         return len(dispatches)
 
     def _run_of(self, dispatch: Dispatch) -> Run:
-        handler = self._handlers.get((dispatch.pool, dispatch.handler))
-        return Run(dispatch, None, handler, self._membership.identity)
+        return Run(dispatch, None, self._find_handler(dispatch), self._membership.identity)

@@ -39,6 +39,7 @@ from noonday.worker.options import WorkerOptions, runnable_concurrency
 from noonday.worker.outbox import Outbox
 from noonday.worker.parked import ParkedDispatches
 from noonday.worker.pre_start_check import PreStartCheck
+from noonday.worker.remote_handlers import RemoteHandlers
 from noonday.worker.reporting import Reporter
 from noonday.worker.retry_breaker import RetryBreaker
 from noonday.worker.revocations import Revocations
@@ -68,10 +69,15 @@ class Worker:
         options: WorkerOptions,
         handlers_loop: asyncio.AbstractEventLoop,
         completions: Completions | None = None,
+        remote: RemoteHandlers | None = None,
         new_id: Callable[[], WorkerId] = new_worker_id,
     ) -> None:
-        """Must be called on the control loop. Coroutine handlers run on `handlers_loop`, preferably in another thread."""
-        handlers = dict(handlers)
+        """Must be called on the control loop. Coroutine handlers run on `handlers_loop`, preferably in another thread.
+
+        `remote`: handlers of remote workers, in place of `handlers`; the control loop is then `handlers_loop`, too.
+        """
+        handlers = dict(handlers) if remote is None else remote.infos
+        remote_runs = remote.runs if remote is not None else None
         shares = SlotShares(options.concurrency, options.shares, clock)
         options = replace(options, concurrency=runnable_concurrency(options, handlers))
         pools = list(options.concurrency)
@@ -89,8 +95,9 @@ class Worker:
             tracing=tracing,
             handlers_loop=handlers_loop,
             on_ended=ended.add_from_host,
+            remote=remote_runs,
         )
-        capacity = Capacity(options, hosts.mixed_pools, clock)
+        capacity = Capacity(options, hosts.mixed_pools, clock, remote_runs.demand if remote_runs else None)
         active = ActiveRuns(hosts, capacity, ended, parked, clock, metrics, Abandoned(options.max_abandoned))
 
         # Identity and servers
@@ -107,8 +114,9 @@ class Worker:
 
         # Take, claim and wait
         backlog = Backlog(pools, capacity, claims, ended, membership, rounds)
+        find = remote.find if remote is not None else lambda dispatch: handlers.get((dispatch.pool, dispatch.handler))
         self._taker = Taker(
-            handlers, pools, bus, membership, connectivity, claims, parked, capacity, backlog, rounds, clock
+            find, pools, bus, membership, connectivity, claims, parked, capacity, backlog, rounds, clock
         )
 
         # Check and run
@@ -133,7 +141,7 @@ class Worker:
             parked,
             membership,
             connectivity,
-            Deadlines(active, options.cancel_grace_sec),
+            Deadlines(active, options.cancel_grace_sec, remote_runs.lease_sec if remote_runs else 0.0),
             Revocations(signals, connectivity, active),
             heartbeats,
             self._reporter,
@@ -155,6 +163,7 @@ class Worker:
             clock,
             options.cancel_grace_sec,
         )
+        self._is_remote = remote is not None
         self._options = options
         self._hosts = hosts
         self._clock = clock
@@ -197,7 +206,12 @@ class Worker:
         self._connectivity.note_round()
         for pool, slots in self._options.concurrency.items():
             self._metrics.watch_slots(pool, slots, partial(self._active.busy, pool))
-        self._metrics.abandoned_now.set_function(lambda: len(self._active.abandoned))
+        if not self._is_remote:  # its abandoned runs keep no slot, and another worker of the process shows its own
+            self._metrics.abandoned_now.set_function(lambda: len(self._active.abandoned))
+
+    async def greet(self) -> None:
+        """Announce the handlers again, because a remote worker has named more. Raises BusUnavailable."""
+        await self._membership.greet()
 
     def loops(self) -> dict[str, Coroutine[None, None, None]]:
         """Return the loops of the worker by name. The caller runs each as a task."""

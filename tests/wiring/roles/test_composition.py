@@ -83,7 +83,7 @@ async def test_recorder_comes_with_the_consumers_of_its_incidents(surface: Surfa
 async def test_embedded_engine_has_the_loops_of_all_roles(surface: Surface) -> None:
     engine = Engine(surface.drivers, SETTINGS, {})
     shared = OF_SCHEDULER | WITH_SCHEDULER | WITH_RECORDER
-    assert set(engine.loops) == shared | {"recorder", "revocations"}
+    assert set(engine.loops) == shared | {"recorder", "revocations", "remote"}
 
 
 async def test_added_entry_wakes_the_dispatcher_of_its_process(surface: Surface) -> None:

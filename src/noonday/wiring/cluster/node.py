@@ -26,10 +26,12 @@ from noonday.runtime.offload import ThreadOffload
 from noonday.runtime.supervise import Loop, StopDeadline, every
 from noonday.wiring.cluster.clock import ClockRole, time_publishing
 from noonday.wiring.cluster.servers import Servers, leases_of, open_servers, postgres_options
+from noonday.wiring.cluster.worker_node import FROZEN_SEC, worker_drivers
 from noonday.wiring.drivers import Drivers
 from noonday.wiring.intake import IntakePart
 from noonday.wiring.roles.composition import compose
 from noonday.wiring.roles.recorder import RecorderGroupRole, ignore
+from noonday.wiring.roles.remote import RemoteRole
 from noonday.wiring.roles.role import ProcessContext, ProcessRole
 from noonday.wiring.roles.role_group import RoleGroup
 from noonday.wiring.roles.scheduler import SchedulerRole
@@ -47,6 +49,8 @@ class Role(StrEnum):
     API = "api"
     SCHEDULER = "scheduler"
     RECORDER = "recorder"
+    REMOTE = "remote"
+    """Serves remote workers, over the API of the same process."""
 
 
 class Node:
@@ -67,6 +71,7 @@ class Node:
         self.intake = IntakePart(self.drivers, self._context)
         self.scheduler = self._make_scheduler() if Role.SCHEDULER in roles else None
         self.recorder = self._make_recorder() if Role.RECORDER in roles else None
+        self.remote = self._make_remote() if Role.REMOTE in roles else None
         self._clock_role = ClockRole(self.clock, self._read_clock, self._context)
         self._roles = RoleGroup(self._context, self._compose())
 
@@ -102,6 +107,11 @@ class Node:
         """Stop firing, publish and seal what was fired, and release the lease."""
         await self._roles.hand_over(deadline)
 
+    async def drain(self, deadline: StopDeadline) -> None:
+        """Let remote workers end what they have started. The API must still answer."""
+        if self.remote:
+            await self.remote.drain(deadline)
+
     async def stop(self, deadline: StopDeadline | None = None) -> None:
         """Stop everything else after `hand_over`, by the deadline if one is given."""
         deadline = deadline or stop_deadline(self.settings, self.clock)
@@ -118,7 +128,14 @@ class Node:
 
     def _compose(self) -> list[ProcessRole]:
         clock = [self._clock_role, time_publishing(self.clock, self._publish_time)]
-        chosen = compose(self.drivers, self._context, self.intake, scheduler=self.scheduler, recorder=self.recorder)
+        chosen = compose(
+            self.drivers,
+            self._context,
+            self.intake,
+            scheduler=self.scheduler,
+            recorder=self.recorder,
+            remote=self.remote,
+        )
         return [*clock, *chosen, *([self._make_listening(self.scheduler)] if self.scheduler else [])]
 
     async def _read_clock(self) -> int:
@@ -161,6 +178,10 @@ class Node:
     def _make_recorder(self) -> RecorderGroupRole:
         on_settled = self.scheduler.on_settled if self.scheduler else ignore
         return RecorderGroupRole(self.drivers, self._context, self._make_leases("recorder"), on_settled)
+
+    def _make_remote(self) -> RemoteRole:
+        drivers = worker_drivers(self.settings, self._servers)
+        return RemoteRole(drivers, self._context, frozen_after_sec=FROZEN_SEC)
 
     def _make_listening(self, scheduler: SchedulerRole) -> ProcessRole:
         """Add entries that other processes commit to the hot index of the scheduler."""

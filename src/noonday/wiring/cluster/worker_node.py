@@ -59,7 +59,7 @@ class WorkerNode:
         worker = WorkerRole(
             {**self._built_in.of_pools(concurrency.keys()), **handlers},
             concurrency,
-            _drivers(settings, servers),
+            worker_drivers(settings, servers),
             context,
             handlers_loop=handlers_loop,
             frozen_after_sec=FROZEN_SEC,
@@ -103,6 +103,9 @@ class WorkerNode:
         """Take no further executions. Running ones may finish."""
         await self._roles.hand_over(deadline)
 
+    async def drain(self, deadline: StopDeadline) -> None:
+        """Do nothing: runs end after the server for health and metrics."""
+
     async def finish(self, stop_requested: asyncio.Event) -> None:
         """Wait after `hand_over` until all runs have ended, or a stop is requested. The timeouts of the runs limit the wait."""
         await self.worker.retire()
@@ -117,7 +120,7 @@ class WorkerNode:
         await deadline.step("servers", self._opened.aclose())
 
 
-def _drivers(settings: Settings, servers: Servers) -> WorkerDrivers:
+def worker_drivers(settings: Settings, servers: Servers) -> WorkerDrivers:
     redis, name = servers.redis, settings.cluster.name
     return WorkerDrivers(
         clock=servers.clock,

@@ -5,6 +5,7 @@ from noonday.wiring.intake import IntakePart
 from noonday.wiring.roles.alerts import dead_mans_switch, endpoint_disabling, incidents, notices
 from noonday.wiring.roles.housekeeping import housekeeping
 from noonday.wiring.roles.recorder import RecorderGroupRole, RecorderRole
+from noonday.wiring.roles.remote import RemoteRole
 from noonday.wiring.roles.role import ProcessContext, ProcessRole
 from noonday.wiring.roles.scheduler import SchedulerRole
 from noonday.wiring.roles.worker import WorkerRole
@@ -18,6 +19,7 @@ def compose(
     scheduler: SchedulerRole | None = None,
     recorder: RecorderRole | RecorderGroupRole | None = None,
     worker: WorkerRole | None = None,
+    remote: RemoteRole | None = None,
     shows_clock: bool = False,
 ) -> list[ProcessRole]:
     """Return the given roles and those that go with them, in the order of their start.
@@ -34,4 +36,4 @@ def compose(
         roles.append(dead_mans_switch(drivers, context.settings))
     if recorder is not None:
         roles.append(notices(drivers, intake))
-    return roles if worker is None else [*roles, worker]
+    return [*roles, *(role for role in (worker, remote) if role is not None)]

@@ -17,7 +17,13 @@ from noonday.wiring.settings.cluster import (
     PostgresSettings,
     RedisSettings,
 )
-from noonday.wiring.settings.engine import RetentionSettings, SchedulerSettings, StoreSettings, WorkerSettings
+from noonday.wiring.settings.engine import (
+    RemoteSettings,
+    RetentionSettings,
+    SchedulerSettings,
+    StoreSettings,
+    WorkerSettings,
+)
 from noonday.wiring.settings.outgoing import AlertSettings, EmailSettings, WebhookSettings
 from noonday.wiring.settings.section import Section
 from noonday.wiring.settings.telemetry import MetricsSettings, TelemetrySettings
@@ -49,6 +55,7 @@ class Settings(Section, frozen=True, kw_only=True):
     store: StoreSettings = field(default_factory=StoreSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    remote: RemoteSettings = field(default_factory=RemoteSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)

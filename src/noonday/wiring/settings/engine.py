@@ -162,6 +162,40 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     ] = "INFO"
 
 
+class RemoteSettings(Section, frozen=True, kw_only=True):
+    """Remote workers, which take executions over the API."""
+
+    lease_sec: Annotated[
+        int,
+        Meta(
+            ge=2,
+            le=3_600,
+            description="Seconds after which a remote worker that sends no heartbeat counts as lost. It must also start what it "
+            "takes within this time.",
+        ),
+    ] = 30
+    concurrency: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="Maximum number of executions of a pool that remote workers have of a process.",
+        ),
+    ] = 1_000
+    pools: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Pools that remote workers may serve: names or patterns such as `go-*`, separated by commas. Built-in "
+            "pools are never among them.",
+        ),
+    ] = "*"
+
+    @property
+    def allowed_pools(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.pools.split(",") if name.strip())
+
+
 class RetentionSettings(Section, frozen=True, kw_only=True):
     """Days that the store keeps records. 0 deletes them at the next pruning."""
 

@@ -39,6 +39,9 @@ class SettingKeywords(TypedDict, total=False):
     worker_hook_timeout_sec: int
     worker_failure_log_level: Literal["CRITICAL", "DEBUG", "ERROR", "INFO", "WARNING"]
     worker_handler_log_level: Literal["CRITICAL", "DEBUG", "ERROR", "INFO", "WARNING"]
+    remote_lease_sec: int
+    remote_concurrency: int
+    remote_pools: str
     webhooks_concurrency: int
     webhooks_allow_networks: str | None
     webhooks_max_timeout_sec: int
