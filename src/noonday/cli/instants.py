@@ -10,6 +10,8 @@ from noonday.runtime.clock import SystemClock
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", re.IGNORECASE)
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _STEPS = ((1, "ms", 0.001), (60, "s", 1), (3600, "min", 60), (86_400 * 2, "h", 3600), (86_400 * 60, "days", 86_400))
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_ON_DAY = re.compile(r"(yesterday|today|tomorrow)?\s*(\d{1,2}:\d{2}(?::\d{2})?)?", re.IGNORECASE)
 _MONTH = 30.44 * 86_400
 _YEAR = 365.25 * 86_400
 
@@ -32,13 +34,13 @@ def durations(text: str) -> list[timedelta]:
 
 
 def instant(text: str) -> datetime:
-    """Option type of a time: ISO 8601, in local time if it has no offset; or 09:00, 2030-01-31, now, +10m, -2h."""
+    """Option type of a time: ISO 8601, in local time if it has no offset; or 09:00, 2030-01-31, yesterday, now, +10m, -2h."""
     try:
         return read_instant(text, now().astimezone())
     except (ValueError, OverflowError) as bad:
         raise click.BadParameter(
             f"{text!r} is not a time; write 2030-01-31T09:00:00Z, local time such as '2030-01-31 09:00' or 09:00, "
-            "or now, +10m, -2h"
+            "or today, yesterday, 'tomorrow 09:00', now, +10m, -2h"
         ) from bad
 
 
@@ -64,8 +66,10 @@ def read_instant(text: str, at: datetime) -> datetime:
     if plain[:1] in ("+", "-"):
         ahead = read_duration(plain[1:])
         return at.replace(microsecond=0) + (ahead if plain[0] == "+" else -ahead)
-    if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", plain):
-        return _local(datetime.combine(at.date(), time.fromisoformat(plain.zfill(len(plain) + (plain[1] == ":")))))
+    if plain and (on_day := _ON_DAY.fullmatch(plain)):
+        day, clock = (on_day[1] or "today").lower(), on_day[2] or "00:00"
+        at_time = time.fromisoformat(clock.zfill(len(clock) + (clock[1] == ":")))
+        return _local(datetime.combine(at.date() + timedelta(days=_DAYS[day]), at_time))
     found = datetime.fromisoformat(plain)
     return found if found.tzinfo else _local(found)
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
+from noonday.cli.executions import RUN_STATES
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.job_details import facts_of, how_to_see_the_error, schedule_of, took
@@ -35,7 +36,6 @@ from noonday.model.view import BackfillView, ExecutionView, JobView, OccurrenceV
 from noonday.sdk.sync import SyncClient
 
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "DEAD", "CANCELLED")
-RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
 EXAMPLES = """
 JOB is an id, an id prefix, or a name.

@@ -37,7 +37,7 @@ class Transport:
         self.url = url.rstrip("/")
         self.sleep = sleep
         self._headers = {"Authorization": f"Bearer {token.strip()}"} if token else {}
-        self._timeout_sec = timeout_sec
+        self.timeout_sec = timeout_sec
         self._session: aiohttp.ClientSession | None = None
         self._process = os.getpid()
         """Id of the process that created the session."""
@@ -95,7 +95,7 @@ class Transport:
         except TimeoutError as late:
             if isinstance(late, _broken()):
                 raise
-            raise ServerUnreachable(f"{self.url} has not answered {method} {path} in {self._timeout_sec:g} s") from late
+            raise ServerUnreachable(f"{self.url} has not answered {method} {path} in {self.timeout_sec:g} s") from late
         if response.status >= 300:
             raise _refusal(response, raw)
         return raw
@@ -114,7 +114,7 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=self._timeout_sec, sock_connect=CONNECT_SEC),
+                timeout=aiohttp.ClientTimeout(total=self.timeout_sec, sock_connect=CONNECT_SEC),
             )
         return self._session
 

@@ -91,7 +91,8 @@ async def serve(
             engine, clock = embedded.engine, embedded.engine.drivers.clock
             api = api_app(engine, engine.intake, clock, settings, auth, listener)
             connections = Connections.within_descriptor_limit(settings.limits.connections)
-            async with answering(api, listener, connections) as api_task:
+            end_waits = engine.intake.services.execution_ends.close
+            async with answering(api, listener, connections, end_waits) as api_task:
                 tune_garbage_collection()
                 on_ready(ServerInfo(url_of(listener), settings.data, auth))
                 await first_of(stop_requested, embedded.engine.failed, api_task)
