@@ -9,6 +9,7 @@ import click
 import msgspec
 from rich.text import Text
 
+from noonday.cli.apply import apply, export
 from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
 from noonday.cli.executions import RUN_STATES
@@ -47,6 +48,7 @@ Examples:
   noonday job create --file job.json
   noonday job list --state PAUSED
   noonday job list --json | jq -r '.jobs[].jobId'
+  noonday job apply jobs.yaml --dry-run            keep jobs in files
   noonday job pause nightly
   noonday job trigger nightly
   noonday job backfill nightly --from 2026-01-01 --to 2026-01-31 --preview
@@ -270,6 +272,10 @@ def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_
         created += answer.created
         if not answer.created or created >= answer.total:
             return msgspec.structs.replace(answer, created=created)
+
+
+job.add_command(apply)
+job.add_command(export)
 
 
 def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
