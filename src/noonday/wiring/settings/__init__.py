@@ -20,6 +20,7 @@ from noonday.wiring.settings.cluster import (
 from noonday.wiring.settings.engine import RetentionSettings, SchedulerSettings, StoreSettings, WorkerSettings
 from noonday.wiring.settings.outgoing import AlertSettings, EmailSettings, WebhookSettings
 from noonday.wiring.settings.section import Section
+from noonday.wiring.settings.shell import ShellSettings
 from noonday.wiring.settings.telemetry import MetricsSettings, TelemetrySettings
 
 
@@ -50,6 +51,7 @@ class Settings(Section, frozen=True, kw_only=True):
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    shell: ShellSettings = field(default_factory=ShellSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
