@@ -12,6 +12,7 @@ from noonday.model.ids import TenantId
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import ExecutionView
+from noonday.shell.handler import PATH
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.shell import ShellSettings
@@ -64,6 +65,12 @@ async def test_a_command_runs_with_its_own_environment() -> None:
         "A", "HOME", "LANG", "LOGNAME", "PATH", "PWD", "RUN_ATTEMPT", "RUN_EXECUTION_ID", "RUN_JOB_ID", "RUN_JOB_NAME",
         "RUN_SCHEDULED_AT", "SHELL", "USER",
     } - ({"PWD"} - names)  # fmt: skip
+
+
+async def test_the_path_is_that_of_a_login() -> None:
+    async with engine() as embedded:
+        execution = await ran(embedded, {"script": 'printf "%s" "$PATH"'})
+    assert execution.result["stdout"] == PATH
 
 
 async def test_the_exit_code_is_the_outcome() -> None:

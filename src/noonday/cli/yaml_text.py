@@ -41,7 +41,7 @@ def load_all(text: str, name: str) -> list[Any]:
 def dump(value: Any) -> str:
     """Return a value as YAML, in the order of its members."""
     yaml = _yaml("--format yaml")
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.dump(value, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=120)
     return text
 
 
@@ -51,6 +51,25 @@ def _yaml(needed_by: str) -> Any:
     except ModuleNotFoundError as missing:
         raise MissingExtra(f"{needed_by} needs YAML: pip install 'noonday[yaml]', or use JSON") from missing
     return yaml
+
+
+@cache
+def _dumper() -> Any:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        """Writes text of several lines as a block, as people would."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent_text(dumper: Any, text: str) -> Any:
+        is_plain = all(each.isprintable() or each == "\n" for each in text)
+        style = ("|" if "\n" in text else None) if is_plain else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent_text)
+    return Dumper
 
 
 @cache
