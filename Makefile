@@ -66,7 +66,7 @@ bench: $(READY) ## Measure what the README claims (takes some minutes)
 	$(BIN)/python -m bench.aims $(ARGS)
 
 lock: $(READY) ## Choose the newest allowed version of every dependency
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra cluster --extra otlp --extra pydantic --group dev \
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra cluster --extra otlp --extra pydantic --extra yaml --group dev \
 		pyproject.toml --output-file requirements.lock
 
 clean: ## Remove the environment and caches

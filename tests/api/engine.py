@@ -1,5 +1,6 @@
 """The real services of intake over a store in memory, without the stages that would run jobs."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -53,7 +54,8 @@ class StandingClock(Clock):
         return 0.0
 
     async def sleep(self, seconds: float) -> None:
-        raise AssertionError("nothing in intake waits")
+        """Wait for ever: this clock stands still."""
+        await asyncio.Event().wait()
 
 
 @dataclass
@@ -123,6 +125,7 @@ class Backstage:
         services = intake_services(
             jobs=store.jobs,
             query_store=store.query_store,
+            execution_search=store.execution_search,
             settings_store=store.settings_store,
             workload=store.workload,
             index=MemoryHotIndex(0),

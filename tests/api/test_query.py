@@ -3,12 +3,14 @@ from datetime import UTC, datetime
 import pytest
 
 from noonday.api.dead_letters import DeadLetterQuery
+from noonday.api.executions import ExecutionSearchQuery
 from noonday.api.jobs import JobQuery
 from noonday.api.query import QueryReader
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.job import JobType
 
 JOBS = QueryReader(JobQuery)
+EXECUTIONS = QueryReader(ExecutionSearchQuery)
 DEAD = QueryReader(DeadLetterQuery)
 
 
@@ -52,6 +54,17 @@ def test_invalid_enum_value_lists_the_allowed_ones():
 def test_a_page_has_1_to_500_entries(text: str):
     (flaw,) = flaws_in(JOBS, f"limit={text}".encode())
     assert flaw.pointer == "/limit"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.25", 0.25)])
+def test_a_number_may_have_a_fraction(text: str, seconds: float):
+    assert EXECUTIONS.read(f"lateOver={text}".encode()).late_over == seconds
+
+
+@pytest.mark.parametrize("text", ["-1", "1e3", "nan", "Infinity", "1.", ".5", "", "9" * 30])
+def test_a_malformed_or_excessive_number_is_rejected(text: str):
+    (flaw,) = flaws_in(EXECUTIONS, f"lateOver={text}".encode())
+    assert flaw.pointer == "/lateOver"
 
 
 @pytest.mark.parametrize("text", ["True", "1", "yes", ""])

@@ -50,6 +50,15 @@ def test_a_time_without_an_offset_is_local(text: str) -> None:
     assert read_instant(text, NOON) == datetime(2026, 1, 31, 9).astimezone()
 
 
+@pytest.mark.parametrize(
+    ("text", "days", "hours"), [("yesterday", -1, 0), ("Tomorrow 9:00", 1, 9), ("today 22:00:00", 0, 22)]
+)
+def test_a_day_may_be_named(text: str, days: int, hours: int) -> None:
+    here = NOON.astimezone()
+    day = datetime.combine(here.date() + timedelta(days=days), datetime.min.time())
+    assert read_instant(text, here) == (day + timedelta(hours=hours)).astimezone()
+
+
 @pytest.mark.parametrize("text", ["9:05", "09:05", "09:05:00"])
 def test_a_time_of_day_is_today_in_local_time(text: str) -> None:
     here = NOON.astimezone()

@@ -447,3 +447,21 @@ def test_the_doctor_recognises_a_running_server(ask: Run, server: Up) -> None:
     assert result.exit_code == 0
     assert f"process {server.process.pid}" in result.stdout
     assert f"a Noonday server answers on 127.0.0.1 port {port}" in result.stdout
+
+
+# Executions of all jobs
+
+
+def test_executions_of_all_jobs_are_listed(ask: Run, ask_json: Answer, name: str) -> None:
+    good, bad = create(ask_json, name), create(ask_json, f"{name}-2", "--max-attempts", "1", handler="demo.fail")
+    for job in (good, bad):
+        ended(ask_json, job)
+    found = ask_json("execution", "list", "--since", "yesterday", "--json")["executions"]
+    assert {(one["jobName"], one["state"]) for one in found} >= {(name, "SUCCEEDED"), (f"{name}-2", "DEAD")}
+    of_job = ask("execution", "list", "--job", name).stdout
+    assert name in of_job
+    assert "SUCCEEDED" in of_job
+    assert ask_json("execution", "list", "--job", bad, "--state", "SUCCEEDED", "--json") == {
+        "executions": [],
+        "more": False,
+    }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from noonday.ports.bus import Bus
+from noonday.ports.execution_search import ExecutionSearch
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
@@ -78,6 +79,11 @@ def executions(store: Store) -> Executions:
 @pytest.fixture
 def query_store(store: Store) -> QueryStore:
     return store.query_store
+
+
+@pytest.fixture
+def execution_search(store: Store) -> ExecutionSearch:
+    return store.execution_search
 
 
 @pytest.fixture

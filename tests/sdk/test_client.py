@@ -637,7 +637,15 @@ async def test_a_result_is_awaited_with_growing_pauses(client, wire):
     wire.will(*[execution("PENDING")] * 4, *[execution("RUNNING")] * 3, execution(result={"pages": 3}))
 
     assert await client.result("e") == {"pages": 3}
-    assert wire.slept == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert wire.slept == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
+    assert [asked.query for asked in wire.asked] == [{}] + [{"wait": "15.0"}] * 7
+
+
+async def test_a_result_is_polled_while_too_many_requests_wait(client, wire):
+    wire.will(execution("RUNNING"), problem(503, "busy"), execution("RUNNING"), execution(result=7))
+
+    assert await client.result("e") == 7
+    assert [asked.query for asked in wire.asked] == [{}, {"wait": "15.0"}, {}, {"wait": "15.0"}]
 
 
 class Pages(msgspec.Struct):

@@ -409,6 +409,7 @@ class PostgresSimulation(ClusterSimulation):
             firing=store.firing,
             executions=store.executions,
             query_store=store.query_store,
+            execution_search=store.execution_search,
             settings_store=store.settings_store,
             workload=store.workload,
             endpoints=store.endpoints,

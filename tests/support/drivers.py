@@ -35,6 +35,7 @@ from noonday.ports.alerts import Alerts
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
 from noonday.ports.endpoints import Endpoints
+from noonday.ports.execution_search import ExecutionSearch
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
@@ -83,6 +84,8 @@ class Store(Protocol):
     def executions(self) -> Executions: ...
     @property
     def query_store(self) -> QueryStore: ...
+    @property
+    def execution_search(self) -> ExecutionSearch: ...
     @property
     def settings_store(self) -> SettingsStore: ...
     @property

@@ -8,8 +8,10 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.pool import NOTICES_POOL
 from noonday.webhooks.handler import NAME, POOL
 from noonday.wiring.built_in_handlers import BuiltInHandlers
+from noonday.wiring.embedded import built_in_pools
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.outgoing import EmailSettings
+from noonday.wiring.settings.shell import ShellSettings
 from tests.support.clock import ManualClock
 
 EMAIL = EmailSettings(host="mail.example.com", sender="noonday@example.com")
@@ -42,3 +44,12 @@ async def test_without_a_mail_server_notices_go_to_webhooks_only() -> None:
     built_in = BuiltInHandlers(Settings(), Keyring.generate(), ManualClock())
     assert list(built_in.of_pools({NOTICES_POOL})) == [(NOTICES_POOL, NAME)]
     await built_in.close()
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_commands_run_only_if_they_are_allowed(allowed: bool) -> None:
+    settings = Settings(shell=ShellSettings(allow=allowed))
+    handlers = BuiltInHandlers(settings, Keyring.generate(), ManualClock())
+    assert set(handlers.of_pools({"shell"})) == ({("shell", "shell.run")} if allowed else set())
+    assert ("shell" in built_in_pools(settings)) == allowed
+    await handlers.close()

@@ -130,6 +130,8 @@ class Operation:
     async def _perform(self, context: RequestContext, arguments: dict[str, Any]) -> Any:
         if self._route.is_change or self._route.is_work or self._route.scope is None:
             return await self._route.perform(context, **arguments)
+        if self._route.before_read is not None:
+            await self._route.before_read(context, **arguments)
         async with self._services.reads.admit(context.caller.tenant):
             return await self._route.perform(context, **arguments)
 

@@ -93,13 +93,16 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
 
 
 def _plain(text: str, expected: Any) -> Any:
-    """Convert the text to an integer or boolean if the expected type is one and the text has that form."""
+    """Convert the text to a number or boolean if the expected type is one and the text has that form."""
     kind = without_none(expected)
     kind = getattr(kind, "__origin__", kind)
     if kind is int and _WHOLE_NUMBER.fullmatch(text):
         return int(text)
+    if kind is float and _NUMBER.fullmatch(text):
+        return float(text)
     return _TRUTH.get(text, text) if kind is bool else text
 
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
 _TRUTH = {"true": True, "false": False}

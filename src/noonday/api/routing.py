@@ -67,6 +67,8 @@ class Route:
     """True if requests need an Idempotency-Key."""
     is_safe: bool = False
     """True if it changes nothing, although its method is not GET."""
+    before_read: Callable[..., Awaitable[None]] | None = None
+    """Awaited with the arguments of `perform`, before the request takes one of the tenant's concurrent reads."""
     documented: bool = True
     parameters: Mapping[str, Any] = field(init=False)
 

@@ -28,10 +28,11 @@ def settings_options(command: F) -> F:
     return command
 
 
-def with_client(scope: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_client(scope: str, *, if_given: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Pass a command a client of the server that its options name. Must be the innermost decorator.
 
-    `scope` is the scope that the command needs. A token created for the command has this scope only.
+    `scope` is the scope that the command needs. A token created for the command has this scope only. A command that needs a
+    server with the option `if_given` only gets None without it.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -39,6 +40,9 @@ def with_client(scope: str) -> Callable[[Callable[..., None]], Callable[..., Non
         def call(
             *args: Any, url: str | None, token: str | None, data: str | None, config: Path | None, **options: Any
         ) -> None:
+            if if_given is not None and not options[if_given]:
+                command(None, *args, **options)
+                return
             access = access_to(url, token, data, config, scope)
             try:
                 access.require_own_server()

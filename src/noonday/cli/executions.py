@@ -1,25 +1,31 @@
 """`noonday execution`: show, wait for and cancel executions, and show their logs."""
 
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
 from rich.text import Text
 
+from noonday.cli.choices import choice
 from noonday.cli.client import with_client
 from noonday.cli.completion import complete_jobs
 from noonday.cli.group import Group
-from noonday.cli.instants import brief, duration, exact, length, printable, whole
+from noonday.cli.instants import brief, duration, exact, instant, length, now, printable, whole
 from noonday.cli.job_details import took
 from noonday.cli.lookup import find_job, is_id, is_job_id
-from noonday.cli.screen import cell_text, compact, done, json_option, patience, show, show_json, state
+from noonday.cli.paging import first_of, page_size
+from noonday.cli.screen import cell_text, compact, done, json_option, patience, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import NotFound
 from noonday.model.view import ExecutionView
 from noonday.sdk.sync import SyncClient
 
+RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
+
 EXAMPLES = """
 Examples:
+  noonday execution list --since yesterday --state DEAD      what failed since yesterday?
   noonday execution show 019a3f2e-...      show attempts, errors, progress and result
   noonday execution logs 019a3f2e-...      show what its handler logged
   noonday execution wait nightly           wait for the latest execution of a job and print its result
@@ -29,7 +35,49 @@ Examples:
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def execution() -> None:
-    """Show, wait for and cancel executions of a job, and show their logs."""
+    """List, show, wait for and cancel executions, and show their logs."""
+
+
+@execution.command("list")
+@click.option("--since", type=instant, help="Scheduled at or after this time. [default: 24 hours ago]")
+@click.option("--until", type=instant, help="Scheduled before this time.")
+@click.option("--state", type=choice(RUN_STATES), metavar="|".join(RUN_STATES), help="Only executions in this state.")
+@click.option("--job", metavar="JOB", help="Only executions of this job.")
+@click.option("--pool", help="Only executions in this pool.")
+@click.option("--handler", help="Only executions with this handler.")
+@click.option("--tag", help="Only executions of jobs with this tag.")
+@click.option("--worker", help="Only executions that this worker ran last.")
+@click.option("--late-over", type=duration, help="Only executions that started later than this after they were due.")
+@click.option("--took-over", type=duration, help="Only executions that took longer than this.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of executions.")
+@click.option("--all", "no_limit", is_flag=True, help="List all, without a limit.")
+@json_option
+@with_client("read")
+def list_(
+    client: SyncClient,
+    since: datetime | None,
+    job: str | None,
+    late_over: timedelta | None,
+    took_over: timedelta | None,
+    limit: int,
+    no_limit: bool,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """List the executions of all jobs, newest first: what ran last night?"""
+    with patience("reading executions"):
+        listing = client.search_executions(
+            since=since or now() - timedelta(days=1),
+            job_id=find_job(client, job) if job else None,
+            late_over=late_over.total_seconds() if late_over is not None else None,
+            took_over=took_over.total_seconds() if took_over is not None else None,
+            limit=page_size(limit, no_limit),
+            **where,
+        )
+        found, more = first_of(listing.items(), None if no_limit else limit)
+    if as_json:
+        return show_json({"executions": found, "more": more})
+    return show_list(_table(found), "executions", more)
 
 
 @execution.command("show")
@@ -111,6 +159,22 @@ def checked(text: str) -> str:
     if is_job_id(text):
         raise NotFound(f"{text} is a job id, not an execution id; `noonday job executions {text}` lists its executions")
     return text
+
+
+def _table(executions: Iterable[ExecutionView]) -> ListTable:
+    columns = ("EXECUTION", "JOB", "STATE", "SCHEDULED", "TOOK", "ERROR")
+    grid = ListTable(*columns, cut=("JOB", "ERROR"), spare=("TOOK",))
+    for one in executions:
+        error = f"{one.error.type}: {one.error.message}" if one.error else None
+        grid.add(
+            one.execution_id,
+            cell_text(one.job_name or one.handler),
+            state(one.state),
+            brief(one.scheduled_at),
+            took(one.started_at, one.finished_at),
+            cell_text(error),
+        )
+    return grid
 
 
 def _facts_of(one: ExecutionView) -> list[tuple[str, Any]]:

@@ -9,9 +9,11 @@ import click
 import msgspec
 from rich.text import Text
 
+from noonday.cli.apply import apply, export
 from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
 from noonday.cli.completion import complete_jobs
+from noonday.cli.executions import RUN_STATES
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.job_details import facts_of, how_to_see_the_error, schedule_of, took
@@ -39,7 +41,6 @@ from noonday.sdk.sync import SyncClient
 MOST_NOTICES = 10_000
 """Number of jobs that send notices that a list passes over before it ends."""
 STATES = ("ACTIVE", "PAUSED", "COMPLETED", "DEAD", "CANCELLED")
-RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
 EXAMPLES = """
 JOB is an id, an id prefix, or a name.
@@ -51,6 +52,7 @@ Examples:
   noonday job create --file job.json
   noonday job list --state PAUSED
   noonday job list --json | jq -r '.jobs[].jobId'
+  noonday job apply jobs.yaml --dry-run            keep jobs in files
   noonday job pause nightly
   noonday job trigger nightly
   noonday job backfill nightly --from 2026-01-01 --to 2026-01-31 --preview
@@ -289,6 +291,10 @@ def _fill(client: SyncClient, job: str, from_: datetime, to: datetime, backfill_
         created += answer.created
         if not answer.created or created >= answer.total:
             return msgspec.structs.replace(answer, created=created)
+
+
+job.add_command(apply)
+job.add_command(export)
 
 
 def without_notices(jobs: Iterable[JobView]) -> Iterator[JobView]:

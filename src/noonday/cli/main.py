@@ -13,6 +13,7 @@ COMMANDS = {
     "migrate": "noonday.cli.migrate:migrate",
     "job": "noonday.cli.jobs:job",
     "execution": "noonday.cli.executions:execution",
+    "import": "noonday.cli.imports:import_",
     "task": "noonday.cli.tasks:task",
     "secret": "noonday.cli.secrets:secret",
     "endpoint": "noonday.cli.endpoints:endpoint",

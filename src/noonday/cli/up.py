@@ -24,6 +24,13 @@ Examples:
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option("--port", type=int, help="Port of the API; 0 picks a free port. [default: 8080]")
 @click.option("--host", help="Address the API listens on. [default: 127.0.0.1]")
+@click.option(
+    "--allow-shell",
+    "shell_allow",
+    is_flag=True,
+    default=None,
+    help="Run commands of the operating system as jobs (handler shell.run), as the user that starts the server.",
+)
 @click.option("--data", metavar="FILE", help="SQLite file; created if it does not exist. [default: noonday.db]")
 @config_option
 @log_level_option

@@ -12,6 +12,8 @@ from noonday.intake.catalogue import Catalogue
 from noonday.intake.change_sender import ChangeSender
 from noonday.intake.dead_letter_service import DeadLetterService
 from noonday.intake.drafts import Drafter
+from noonday.intake.execution_ends import ExecutionEnds
+from noonday.intake.execution_queries import ExecutionQueries
 from noonday.intake.execution_service import ExecutionService
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.job_queries import JobQueries
@@ -30,6 +32,7 @@ from noonday.intake.worker_queries import WorkerQueries
 from noonday.model.ids import JobId, new_job_id
 from noonday.model.limits import Sizes
 from noonday.ports.clock import Clock
+from noonday.ports.execution_search import ExecutionSearch
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.offload import Offload
@@ -48,6 +51,8 @@ class IntakeServices:
     jobs: JobService
     job_queries: JobQueries
     executions: ExecutionService
+    execution_queries: ExecutionQueries
+    execution_ends: ExecutionEnds
     occurrences: OccurrenceQueries
     backfills: BackfillService
     dead_letters: DeadLetterService
@@ -68,6 +73,7 @@ def intake_services(
     *,
     jobs: Jobs,
     query_store: QueryStore,
+    execution_search: ExecutionSearch,
     settings_store: SettingsStore,
     workload: Workload,
     index: HotIndex,
@@ -125,6 +131,8 @@ def intake_services(
             blockers=blockers,
             clock=clock,
         ),
+        execution_queries=ExecutionQueries(execution_search, presenter, clock),
+        execution_ends=ExecutionEnds(query_store, execution_search, clock),
         occurrences=OccurrenceQueries(query_store=query_store, blockers=blockers, offload=offload, clock=clock),
         backfills=BackfillService(
             editor=editor, receipts=receipts, query_store=query_store, offload=offload, clock=clock

@@ -3,11 +3,12 @@
 import asyncio
 import uuid
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from noonday.model.errors import ExecutionFailed, NoondayError
+from noonday.model.errors import Busy, ExecutionFailed, NoondayError
 from noonday.model.execution import FINAL
 from noonday.model.view import ExecutionLogsView, ExecutionPage, ExecutionView, JobView
 from noonday.sdk.methods import ApiMethods, Listing
@@ -17,6 +18,8 @@ from noonday.sdk.transport import path_of
 
 FIRST_POLL_SEC = 0.05
 LAST_POLL_SEC = 1.0
+WAIT_SEC = 30.0
+"""Seconds after which the server responds although the execution has not ended."""
 _ENDED = frozenset(state.name for state in FINAL)
 
 
@@ -29,8 +32,9 @@ class ResultTimeout(NoondayError, TimeoutError):
 class ExecutionMethods(ApiMethods):
     """Methods of `Client` on executions."""
 
-    async def get_execution(self, execution_id: str) -> ExecutionView:
-        return await self._http.get(ExecutionView, path_of("executions", execution_id))
+    async def get_execution(self, execution_id: str, *, wait: float | None = None) -> ExecutionView:
+        """Return an execution. With `wait`, return when it has ended, or after so many seconds (at most 60) in any state."""
+        return await self._http.get(ExecutionView, path_of("executions", execution_id), {"wait": wait})
 
     async def get_execution_logs(self, execution_id: str) -> ExecutionLogsView:
         """Return what the handler of an execution logged, by attempt. The lines of an attempt are there once it has ended."""
@@ -43,6 +47,42 @@ class ExecutionMethods(ApiMethods):
         return self._list(
             ExecutionPage, lambda page: page.executions, path_of("jobs", job_id, "executions"), query, cursor
         )
+
+    def search_executions(
+        self,
+        *,
+        state: str | None = None,
+        pool: str | None = None,
+        handler: str | None = None,
+        tag: str | None = None,
+        worker: str | None = None,
+        job_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        late_over: float | None = None,
+        took_over: float | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[ExecutionPage, ExecutionView]:
+        """List the executions of all jobs that match all conditions, newest first. `limit` is the page size.
+
+        `since` and `until` bound the scheduled time; `late_over` and `took_over` are seconds. The executions are summaries:
+        they have no progress, result, traceback, attempts and transitions.
+        """
+        query = {
+            "state": state,
+            "pool": pool,
+            "handler": handler,
+            "tag": tag,
+            "worker": worker,
+            "jobId": job_id,
+            "since": since,
+            "until": until,
+            "lateOver": late_over,
+            "tookOver": took_over,
+            "limit": limit,
+        }
+        return self._list(ExecutionPage, lambda page: page.executions, "/v1/executions", query, cursor)
 
     async def cancel(self, execution_id: str) -> ExecutionView:
         """Request cancellation: immediate if the execution has not started, else when its handler reacts."""
@@ -74,12 +114,23 @@ class ExecutionMethods(ApiMethods):
         """Return the execution once it has ended. Keeps its latest view as the only item of `seen`."""
         waits = _poll_waits()
         execution_id = await self._first_execution(_id_of(of), waits) if _is_job(of) else _id_of(of)
-        while True:
-            execution = await self.get_execution(execution_id)
+        # The first look does not wait, so that a timeout can tell the state.
+        execution = await self.get_execution(execution_id)
+        seen[:] = [execution]
+        while execution.state not in _ENDED:
+            execution = await self._after_a_wait(execution_id)
             seen[:] = [execution]
-            if execution.state in _ENDED:
-                return execution
-            await self._http.sleep(next(waits))
+            if execution.state not in _ENDED:
+                # The server responds at once while it stops.
+                await self._http.sleep(next(waits))
+        return execution
+
+    async def _after_a_wait(self, execution_id: str) -> ExecutionView:
+        """Return the execution when it has ended, or after a while, or at once if too many requests wait."""
+        try:
+            return await self.get_execution(execution_id, wait=min(WAIT_SEC, self._http.timeout_sec / 2))
+        except Busy:
+            return await self.get_execution(execution_id)
 
     async def _first_execution(self, job_id: str, waits: Iterator[float]) -> str:
         while True:

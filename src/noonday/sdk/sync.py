@@ -115,6 +115,7 @@ class SyncExecutionMethods(_Resource[Client]):
     get_execution = blocking(ExecutionMethods.get_execution)
     get_execution_logs = blocking(ExecutionMethods.get_execution_logs)
     list_executions = paging(ExecutionMethods.list_executions)
+    search_executions = paging(ExecutionMethods.search_executions)
     cancel = blocking(ExecutionMethods.cancel)
     result = blocking(ExecutionMethods.result)
     success = blocking(ExecutionMethods.success)

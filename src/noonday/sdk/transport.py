@@ -39,7 +39,7 @@ class Transport:
         self.url = url.rstrip("/")
         self.sleep = sleep
         self._tokens = tokens
-        self._timeout_sec = timeout_sec
+        self.timeout_sec = timeout_sec
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         on_fork(self)
@@ -119,7 +119,7 @@ class Transport:
         except TimeoutError as late:
             if isinstance(late, _broken()):
                 raise
-            raise ServerUnreachable(f"{self.url} has not answered {method} {path} in {self._timeout_sec:g} s") from late
+            raise ServerUnreachable(f"{self.url} has not answered {method} {path} in {self.timeout_sec:g} s") from late
         if response.status >= 300:
             raise _refusal(response, raw)
         return raw
@@ -135,7 +135,7 @@ class Transport:
 
             self._session = aiohttp.ClientSession(
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=self._timeout_sec, sock_connect=CONNECT_SEC),
+                timeout=aiohttp.ClientTimeout(total=self.timeout_sec, sock_connect=CONNECT_SEC),
             )
         return self._session
 

@@ -1,4 +1,4 @@
-"""Handlers of the built-in pools: webhook calls, and notices over each configured channel."""
+"""Built-in handlers: webhook calls, notices over each configured channel, and commands if they are allowed."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,8 +10,11 @@ from noonday.crypto.keyring import Keyring
 from noonday.model.handler import Handler
 from noonday.model.notice import ChannelType
 from noonday.model.pool import NOTICES_POOL
+from noonday.model.shell import HANDLER as SHELL_HANDLER
+from noonday.model.shell import POOL as SHELL_POOL
 from noonday.ports.channels import Channel, Channels
 from noonday.ports.clock import Clock
+from noonday.shell.handler import ShellHandler
 from noonday.webhooks.handler import NAME, POOL, WebhookHandler
 from noonday.wiring.settings import Settings
 from noonday.wiring.settings.outgoing import EmailSettings
@@ -34,6 +37,9 @@ class BuiltInHandlers:
             handlers |= handlers_of(channels_of(self._settings), self._keyring)
         if POOL in pools:
             handlers[POOL, NAME] = self._webhooks.handler()
+        shell = self._settings.shell
+        if SHELL_POOL in pools and shell.allow:
+            handlers[SHELL_POOL, SHELL_HANDLER] = ShellHandler(shell.allowed_tenants, shell.output_bytes).handler()
         return handlers
 
     async def close(self) -> None:

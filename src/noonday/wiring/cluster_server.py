@@ -70,7 +70,8 @@ async def serve_roles(settings: Settings, roles: Sequence[Role], on_ready: Calla
             )
         else:
             app = ops_app(node, settings, listener)
-        await _run(node, app, listener, connections, stop_requested, on_ready)
+        end_waits = node.intake.services.execution_ends.close
+        await _run(node, app, listener, connections, stop_requested, on_ready, end_waits=end_waits)
 
 
 async def serve_worker(
@@ -150,11 +151,12 @@ async def _run(
     stop_requested: asyncio.Event,
     on_ready: Callable[[str], None],
     retirement: "_Retirement | None" = None,
+    end_waits: Callable[[], None] = lambda: None,
 ) -> None:
     deadline: StopDeadline | None = None
     retire_requested = asyncio.ensure_future(retirement.requested.wait()) if retirement else asyncio.Future()
     try:
-        async with answering(app, listener, connections) as api_task:
+        async with answering(app, listener, connections, end_waits) as api_task:
             tune_garbage_collection()
             on_ready(url_of(listener))
             await first_of(stop_requested, node.failed, api_task, retire_requested)

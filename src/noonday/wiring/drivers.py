@@ -13,6 +13,7 @@ from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 from noonday.ports.endpoints import Endpoints
+from noonday.ports.execution_search import ExecutionSearch
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
@@ -50,6 +51,7 @@ class Drivers:
     firing: Firing
     executions: Executions
     query_store: QueryStore
+    execution_search: ExecutionSearch
     settings_store: SettingsStore
     workload: Workload
     endpoints: Endpoints

@@ -17,6 +17,7 @@ from noonday.model.errors import InvalidInput, nearest
 from noonday.model.handler import Handler
 from noonday.model.ids import InstanceId
 from noonday.model.pool import NOTICES_POOL
+from noonday.model.shell import POOL as SHELL_POOL
 from noonday.ports.clock import Clock
 from noonday.ports.leases import Leases
 from noonday.runtime.clock import SystemClock
@@ -132,7 +133,8 @@ def check_concurrency(concurrency: Mapping[str, int], pools: Collection[str]) ->
 def built_in_pools(settings: Settings) -> dict[str, int]:
     """Return the built-in pools that an embedded engine works for, with their concurrency."""
     webhooks = {POOL: settings.webhooks.concurrency} if settings.webhooks.concurrency else {}
-    return {NOTICES_POOL: CONCURRENCY, **webhooks}
+    shell = {SHELL_POOL: settings.shell.concurrency} if settings.shell.allow else {}
+    return {NOTICES_POOL: CONCURRENCY, **webhooks, **shell}
 
 
 def keyring_of(settings: Settings) -> Keyring:

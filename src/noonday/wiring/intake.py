@@ -36,6 +36,7 @@ class IntakePart:
         self.services = intake_services(
             jobs=drivers.jobs,
             query_store=drivers.query_store,
+            execution_search=drivers.execution_search,
             settings_store=drivers.settings_store,
             workload=drivers.workload,
             index=drivers.index,

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -110,9 +110,12 @@ def handler_thread() -> Iterator[asyncio.AbstractEventLoop]:
 
 @asynccontextmanager
 async def answering(
-    api: ASGIApp, listener: socket.socket, connections: Connections
+    api: ASGIApp, listener: socket.socket, connections: Connections, end_waits: Callable[[], None] = lambda: None
 ) -> "AsyncIterator[asyncio.Task[None]]":
-    """Serve requests, and yield the task that does. When the block ends, the server accepts no further requests."""
+    """Serve requests, and yield the task that does. When the block ends, the server accepts no further requests.
+
+    `end_waits` is called then: it ends the requests that only wait, so that the others have the time.
+    """
     server = _Server(_config(api, connections))
     task = asyncio.create_task(server.serve([listener]), name="api")
     sweeping = asyncio.create_task(connections.sweep(), name="connections")
@@ -124,6 +127,7 @@ async def answering(
     finally:
         sweeping.cancel()
         server.should_exit = True
+        end_waits()
         await asyncio.wait({task, sweeping})
 
 

@@ -77,10 +77,11 @@ async def serve(
             await declare(embedded, registry.declared)
             if isinstance(app, Noonday):
                 app.engine = Running(embedded, EngineLoop(asyncio.get_running_loop()), embedded.engine)
-            auth = auth_in_use(settings)
+            engine, auth = embedded.engine, auth_in_use(settings)
             api = embedded_api(embedded, settings, auth, listener)
             connections = Connections.within_descriptor_limit(settings.limits.connections)
-            async with answering(api, listener, connections) as api_task:
+            end_waits = engine.intake.services.execution_ends.close
+            async with answering(api, listener, connections, end_waits) as api_task:
                 tune_garbage_collection()
                 on_ready(ServerInfo(url_of(listener), settings.data, auth))
                 await first_of(stop_requested, embedded.engine.failed, api_task)

@@ -41,7 +41,8 @@ class ServedApi:
         connections = Connections.within_descriptor_limit(settings.limits.connections)
         async with AsyncExitStack() as stack:
             stack.callback(listener.close)
-            task = await stack.enter_async_context(answering(api, listener, connections))
+            end_waits = embedded.engine.intake.services.execution_ends.close
+            task = await stack.enter_async_context(answering(api, listener, connections, end_waits))
             served = cls(url_of(listener), task, stack.pop_all())
         log.info("serving the API", url=served.url)
         return served

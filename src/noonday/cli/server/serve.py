@@ -13,6 +13,7 @@ from noonday.cli.screen import show
 from noonday.cli.tables import facts
 from noonday.model.errors import BadSettings, nearest
 from noonday.model.pool import NOTICES_POOL
+from noonday.model.shell import POOL as SHELL_POOL
 from noonday.sdk.loading import load_app
 from noonday.sdk.registry import Registry
 from noonday.webhooks import handler as webhooks
@@ -40,7 +41,7 @@ def run_worker(settings: Settings, app: str | None, pools: tuple[str, ...], conc
     registry = load_app(app) if app else demo
     show_handler_logs(settings)
     handlers = {name: handler for name, handler in registry.handlers.items() if not pools or name[0] in pools}
-    room = {pool: concurrency or _usual(pool, settings) for pool in _pools(registry, pools)}
+    room = {pool: concurrency or _usual(pool, settings) for pool in _pools(registry, pools, settings)}
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         served = ", ".join(f"{pool} ({slots})" for pool, slots in room.items())
         ready = partial(_ready, f"worker of {served}")
@@ -49,7 +50,11 @@ def run_worker(settings: Settings, app: str | None, pools: tuple[str, ...], conc
 
 
 def _usual(pool: str, settings: Settings) -> int:
-    usual = {webhooks.POOL: settings.webhooks.concurrency or 1, NOTICES_POOL: CONCURRENCY}
+    usual = {
+        webhooks.POOL: settings.webhooks.concurrency or 1,
+        NOTICES_POOL: CONCURRENCY,
+        SHELL_POOL: settings.shell.concurrency,
+    }
     return usual.get(pool, settings.worker.concurrency)
 
 
@@ -67,12 +72,14 @@ def _roles(text: str) -> list[Role]:
     return [Role(name) for name in dict.fromkeys(names)]
 
 
-def _pools(registry: Registry, wanted: tuple[str, ...]) -> list[str]:
+def _pools(registry: Registry, wanted: tuple[str, ...], settings: Settings) -> list[str]:
     there = sorted({pool for pool, _ in registry.handlers})
     if not there:
         raise BadSettings("this application has no handlers; register one with @app.handler")
+    if SHELL_POOL in wanted and SHELL_POOL not in there and not settings.shell.allow:
+        raise BadSettings("--pool shell: commands are not allowed; set shell.allow (NOONDAY_SHELL_ALLOW=true)")
     for pool in wanted:
-        if pool not in (*there, webhooks.POOL, NOTICES_POOL):
+        if pool not in (*there, webhooks.POOL, NOTICES_POOL, SHELL_POOL):
             raise BadSettings(
                 f"--pool: this application has no handler in pool {pool!r}{_hint(pool, there)}; it has {', '.join(there)}"
             )

@@ -11,7 +11,7 @@ from rich.text import Text
 from noonday import __version__
 from noonday.cli.client import TENANT
 from noonday.cli.screen import show
-from noonday.cli.server.local import create_token
+from noonday.cli.server.local import create_token, user
 from noonday.cli.tables import facts
 from noonday.drivers.sqlite.connection import MEMORY
 from noonday.sdk.loading import load_app
@@ -50,7 +50,15 @@ class _Greeting:
         show(
             Text(f"Noonday {__version__} is running", style="bold green"),
             "",
-            facts([("data", where), ("API", serving.url), ("docs", docs), ("handlers", handlers)]),
+            facts(
+                [
+                    ("data", where),
+                    ("API", serving.url),
+                    ("docs", docs),
+                    ("handlers", handlers),
+                    ("shell", self._shell()),
+                ]
+            ),
             "",
             "Create a first job:"
             if serving.auth.secret
@@ -70,6 +78,12 @@ class _Greeting:
 
     def stopped(self) -> None:
         show("Stopped.")
+
+    def _shell(self) -> str | None:
+        shell = self._settings.shell
+        if not shell.allow:
+            return None
+        return f"tenants {shell.tenants} may run any command as {user().removeprefix('cli:')} (shell.run in pool shell)"
 
     def _handlers(self) -> str:
         pools: dict[str, list[str]] = {}

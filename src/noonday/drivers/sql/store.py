@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from noonday.drivers.sql.alerts import SqlAlerts
 from noonday.drivers.sql.endpoints import SqlEndpoints
+from noonday.drivers.sql.execution_search import SqlExecutionSearch
 from noonday.drivers.sql.jobs import JobWrites, SqlJobs
 from noonday.drivers.sql.notices import SqlNotices
 from noonday.drivers.sql.queries import SqlQueryStore
@@ -24,6 +25,7 @@ class SqlStore:
     firing: Firing
     executions: Executions
     query_store: SqlQueryStore
+    execution_search: SqlExecutionSearch
     settings_store: SqlSettingsStore
     workload: SqlWorkload
     endpoints: SqlEndpoints
@@ -47,6 +49,7 @@ class SqlStore:
             firing,
             executions,
             SqlQueryStore(sessions),
+            SqlExecutionSearch(sessions),
             SqlSettingsStore(sessions, set_caps),
             SqlWorkload(sessions),
             SqlEndpoints(sessions),

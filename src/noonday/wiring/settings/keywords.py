@@ -47,6 +47,10 @@ class SettingKeywords(TypedDict, total=False):
     webhooks_max_timeout_sec: int
     webhooks_share_percent: int
     webhooks_ca_file: str | None
+    shell_allow: bool
+    shell_tenants: str
+    shell_concurrency: int
+    shell_output_bytes: int
     email_host: str | None
     email_port: int
     email_username: str | None

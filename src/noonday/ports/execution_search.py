@@ -1,0 +1,24 @@
+"""Search of the executions of all jobs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+
+from noonday.model.found_executions import ExecutionFilter, FoundPage
+from noonday.model.ids import ExecutionId, TenantId
+
+
+class ExecutionSearch(ABC):
+    """Find executions over all jobs, at a cost that does not grow with their number."""
+
+    @abstractmethod
+    async def search(
+        self, tenant: TenantId, where: ExecutionFilter, after: str | None, limit: int, *, most: int, now_ms: int
+    ) -> FoundPage:
+        """Return executions of a tenant, newest nominal time first, beginning after the id `after`.
+
+        At most `most` executions are examined, whether they match or not. If more may follow, the page has a cursor.
+        """
+
+    @abstractmethod
+    async def open_among(self, executions: Collection[ExecutionId]) -> set[ExecutionId]:
+        """Return which of these executions, of any tenants, have not ended."""
