@@ -14,10 +14,10 @@ SEED ?=
 RUNS ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help run servers cluster test chaos mutants check lint types collect format bench lock clean
+.PHONY: help run servers cluster test chaos mutants check lint types collect format bench bench-peers lock clean
 
 help: ## List what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 run: $(READY) ## Start Noonday on one SQLite file (PORT=8080 DATA=noonday.db)
 	@$(BIN)/noonday up --port $(PORT) --data $(DATA)
@@ -64,6 +64,9 @@ format: $(READY) ## Format the code
 
 bench: $(READY) ## Measure what the README claims (takes some minutes)
 	$(BIN)/python -m bench.aims $(ARGS)
+
+bench-peers: $(READY) servers ## Measure Noonday beside other schedulers, in turn (ARGS="--peer river --work burst")
+	eval "$$(scripts/servers env)" && $(BIN)/python -m bench peers $(ARGS)
 
 lock: $(READY) ## Choose the newest allowed version of every dependency
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra cluster --extra otlp --extra pydantic --group dev \
