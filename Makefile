@@ -12,9 +12,10 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 MINUTES ?= 10
 SEED ?=
 RUNS ?= 300
+BASE ?= main
 
 .DEFAULT_GOAL := help
-.PHONY: help run servers cluster test chaos mutants check lint types collect format bench bench-peers lock clean
+.PHONY: help run servers cluster test chaos mutants check lint types collect format bench bench-peers bench-compare lock clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -67,6 +68,9 @@ bench: $(READY) ## Measure what the README claims (takes some minutes)
 
 bench-peers: $(READY) servers ## Measure Noonday beside other schedulers, in turn (ARGS="--peer river --work burst")
 	eval "$$(scripts/servers env)" && $(BIN)/python -m bench peers $(ARGS)
+
+bench-compare: $(READY) ## Measure a revision and this tree, in turn (BASE=main ARGS="--mode cluster --rounds 5")
+	$(BIN)/python -m bench compare $(BASE) $(ARGS)
 
 lock: $(READY) ## Choose the newest allowed version of every dependency
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra cluster --extra otlp --extra pydantic --group dev \
