@@ -10,8 +10,13 @@ TERMINATED = 128 + signal.SIGTERM
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Told to end, clean up first: there are processes and large files."""
-    former = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    """Told to end, clean up first: there are processes and large files. Being told again does not interrupt that."""
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(TERMINATED)
+
+    former = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
