@@ -31,11 +31,11 @@ _minutes = click.FloatRange(min=0, min_open=True)
 @click.option(
     "--noonday",
     "modes",
-    type=click.Choice(["embedded", "cluster"]),
+    type=click.Choice(["embedded", "cluster", "none"]),
     multiple=True,
     default=("embedded", "cluster"),
     show_default=True,
-    help="Modes to measure.",
+    help="Modes to measure; none: the peers alone.",
 )
 @click.option("--minutes", type=_minutes, default=20.0, show_default=True, help="No repetition begins afterwards.")
 @click.option("--rounds", type=_positive, default=3, show_default=True, help="Repetitions of each work, at most.")

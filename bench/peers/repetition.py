@@ -241,7 +241,7 @@ class _Repetition:
     @property
     def _way(self) -> str:
         """How jobs are created when that is not what is measured."""
-        return "bulk" if "bulk" in self._peer.ways else "callers"
+        return next(way for way in ("bulk", "callers", "single") if way in self._peer.ways)
 
     @property
     def _create_per_s(self) -> float:
@@ -303,11 +303,13 @@ class _Repetition:
             session.finish(), lambda number: begin_ms + (number - FIRST) * step_us // 1000, numbers, counted.recorded
         )
         figures = {
-            "per_s": counted.recorded / max(0.001, (end_ms - begin_ms) / 1000),
+            # Who starts early is wrong, not fast.
+            "per_s": None if verdict.early else counted.recorded / max(0.001, (end_ms - begin_ms) / 1000),
             **_late(verdict.lateness_ms),
             **cpu,
             "rss_mb": rss_mb,
             "created_per_s": jobs / sec,
+            "looks": float(waited.looks),
             "looks_percent": _looks_percent(waited, begin_ms),
             **loaded,
         }
@@ -359,5 +361,5 @@ def _late(late: Lateness) -> dict[str, float | None]:
 
 
 def _looks_percent(waited: Waited, begin_ms: int) -> float:
-    """The share of the time in which somebody looked: their cost is at most that."""
+    """The share of the time in which an answer was awaited: looks cost less than that, for busy programs let them wait."""
     return 100 * waited.looking_sec / max(0.001, (waited.at_ms - begin_ms) / 1000)

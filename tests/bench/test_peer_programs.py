@@ -110,6 +110,7 @@ def test_lost_duplicated_and_early_jobs_are_found_in_the_data(
 ) -> None:
     found = repetition(tmp_path, "burst", fault)
     assert (found.lost, found.duplicated, found.early) == wrong
+    assert (found.figures["per_s"] is None) == (fault == "early")
 
 
 @pytest.mark.slow
