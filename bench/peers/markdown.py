@@ -7,6 +7,7 @@ from bench.peers.spread import Spread
 
 TITLES = {
     "per_s": "jobs/s",
+    "rate": "highest rate with p95 below 1 s, jobs/s",
     "p50_ms": "p50 ms",
     "p95_ms": "p95 ms",
     "p99_ms": "p99 ms",

@@ -152,7 +152,7 @@ class _Repetition:
         while rate <= self._limits.most_rate:
             found = self._at_rate(rate)
             if _keeps_up(found):
-                best = found
+                best = msgspec.structs.replace(found, figures={"rate": rate, **found.figures})
                 if failed_at:
                     break
                 rate *= 2

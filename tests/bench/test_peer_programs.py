@@ -137,6 +137,13 @@ def test_a_peer_that_forgets_everything_when_it_is_killed_loses_jobs(tmp_path: P
 
 
 @pytest.mark.slow
+def test_the_rate_is_doubled_up_to_the_highest_that_is_tried(tmp_path: Path) -> None:
+    found = repetition(tmp_path, "stream-max", limits=Limits(jobs=20, most_rate=2_000))
+    assert found.figures["rate"] == 2_000
+    assert found.lost == 0
+
+
+@pytest.mark.slow
 def test_an_idle_peer_is_observed(tmp_path: Path) -> None:
     found = repetition(tmp_path, "idle")
     assert found.figures["rss_mb"]
