@@ -132,8 +132,8 @@ class _Repetition:
 
     def burst(self) -> Measured:
         with self._session() as session:
-            loaded = self._load(session) if self._work.at_rest else {}
             session.work()
+            loaded = self._load(session) if self._work.at_rest else {}
             done_per_s = self._warm_up(session)
             most, sec = self._most, self._limits.round_sec
             jobs = self._jobs(lambda: jobs_for_a_round(self._create_per_s, done_per_s, most, sec))
