@@ -28,7 +28,8 @@ language share. Whatever else a program has to say goes to its standard error.
     {"done": "create", "created": N, "sec": X}
     {"done": "started", "started": N}                   null if the program cannot tell, because other processes run the handlers
     {"done": "look", "open": BOOL}
-    {"done": "count", "recorded": N, "left": N, "lastMs": T}    `lastMs` and `recorded` are null where the store keeps no history
+    {"done": "count", "recorded": N, "left": N,         null where the store keeps no history; `lastMs` is when the last
+     "lastMs": T}                                        handler ended, as the store notes it
     {"failed": TEXT}                                    the order was not carried out; TEXT says why
 
 WAY is `single` (one caller, one job a call), `callers` (sixteen callers at once, one job a call) or `bulk` (the peer's own way

@@ -298,7 +298,8 @@ class _Repetition:
         cpu = _cpu(used, session.used_sec(), jobs)
         rss_mb = session.memory_mb()
         counted = session.count(numbers, begin_ms, last_ms)
-        end_ms = waited.at_ms if waited.exact or counted.last_ms is None else counted.last_ms
+        # The store's own time of an end is that of the handler, which is before the end was committed.
+        end_ms, error_ms = waited.at_ms, None if counted.last_ms is None else float(waited.at_ms - counted.last_ms)
         verdict = judge_calls(
             session.finish(), lambda number: begin_ms + (number - FIRST) * step_us // 1000, numbers, counted.recorded
         )
@@ -309,6 +310,7 @@ class _Repetition:
             **cpu,
             "rss_mb": rss_mb,
             "created_per_s": jobs / sec,
+            "end_error_ms": error_ms,
             "looks": float(waited.looks),
             "looks_percent": _looks_percent(waited, begin_ms),
             **loaded,

@@ -28,7 +28,7 @@ class Counted:
     left: int
     """Stored, and not done."""
     last_ms: int | None
-    """When the last was done, if the store tells."""
+    """When the last handler ended, if the store tells."""
 
 
 class Session:

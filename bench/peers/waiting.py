@@ -8,18 +8,18 @@ from bench.peers.session import Session, now_ms
 STALLED_SEC = 90.0
 """If nothing more is started or recorded for so long, the rest is lost."""
 NEAR_SEC, FAR_SEC = 0.005, 0.25
-FEW = 5
+"""Pauses between questions to the workers' counters: half of the time that the rest is expected to take, within these."""
 SHARE = 100
-"""A look at the store is followed by a pause of so many times what it took, and never by less than a tenth of a second; once all
-handlers were called, the last of them is about to be recorded, and the pause is short."""
+"""A look at the store is followed by a pause of so many times what it took, and by a tenth of a second at least."""
+DENSE_SHARE = 10
+"""Once all handlers were called, the last of them is about to be recorded: looks are that much denser."""
 
 
 @dataclass
 class Waited:
     complete: bool = False
-    exact: bool = False
-    """Whether the store was asked so often in the end that the time of the final answer is the time of the end."""
     at_ms: int = 0
+    """When the store was found to have nothing open."""
     sec: float = 0
     looks: int = 0
     looking_sec: float = 0
@@ -29,8 +29,7 @@ def await_recorded(session: Session, starts: int | None, until_ms: int, stalled_
     """Wait until nothing that was due until `until_ms` is open any more. `starts` is how many calls of handlers the workers
     will have counted by then, if they can tell."""
     begun, waited = time.monotonic(), Waited()
-    if starts is not None:
-        waited.exact = _await_started(session, starts, waited, stalled_sec)
+    all_started = starts is not None and _await_started(session, starts, waited, stalled_sec)
     progress = time.monotonic()
     while not waited.complete and time.monotonic() - progress < stalled_sec:
         looked = time.perf_counter()
@@ -40,9 +39,13 @@ def await_recorded(session: Session, starts: int | None, until_ms: int, stalled_
         waited.looking_sec += took
         waited.at_ms = now_ms()
         if not waited.complete:
-            time.sleep(max(NEAR_SEC, took) if waited.exact else min(1.0, max(0.1, SHARE * took)))
+            time.sleep(_pause_sec(took, dense=all_started))
     waited.sec = time.monotonic() - begun
     return waited
+
+
+def _pause_sec(took: float, *, dense: bool) -> float:
+    return min(0.1, max(0.01, DENSE_SHARE * took)) if dense else min(1.0, max(0.1, SHARE * took))
 
 
 def _await_started(session: Session, starts: int, waited: Waited, stalled_sec: float) -> bool:
@@ -62,7 +65,7 @@ def _await_started(session: Session, starts: int, waited: Waited, stalled_sec: f
             rate = (count - before) / max(1e-6, now - last_at) if before >= 0 else 0
             before, since, last_at = count, now, now
             pause = (starts - count) / rate / 2 if rate else NEAR_SEC
-            time.sleep(min(FAR_SEC, max(NEAR_SEC, pause, FEW * took)))
+            time.sleep(min(FAR_SEC, max(NEAR_SEC, pause, DENSE_SHARE * took)))
         elif now - since > stalled_sec:
             return False
         else:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.fleet import Fleet, FleetSize, by_role, fleet
 from bench.peers.contract.speak import CALLERS, Notes, Program, by_callers, numbered, speak
-from bench.peers.noonday.handlers import EACH, HANDLER, NOTES, app, keep_notes
+from bench.peers.noonday.handlers import EACH, HANDLER, NOTES, app, keep_notes, started_by
 from bench.peers.noonday.stores import Outside, OutsideDatabase, outside_file
 from bench.site import Site, watching
 from noonday.model.job import JobSpec
@@ -71,7 +71,7 @@ class EmbeddedProgram(NoondayProgram):
         self._notes: Notes | None = None
 
     async def work(self, order: Order) -> Order:
-        self._notes = keep_notes(order["notes"], order["each"])
+        self._notes = keep_notes(Notes(order["notes"], order["each"]))
         await self._engine.enter_async_context(app.embedded(self._data))
         self.outside = await self._engine.enter_async_context(outside_file(self._data))
         await self._create_crons()
@@ -94,8 +94,10 @@ class ClusterProgram(NoondayProgram):
         self._directory = Path(os.environ["BENCH_STORE"])
         self._site: Site | None = None
         self._fleet = ExitStack()
+        self._notes = ""
 
     async def work(self, order: Order) -> Order:
+        self._notes = order["notes"]
         site = self._site = Site(os.environ)
         os.environ.update(site.environment)
         started = await asyncio.to_thread(self._start, site, order)
@@ -104,6 +106,9 @@ class ClusterProgram(NoondayProgram):
         await self._create_crons()
         roles = by_role(started.members)
         return {"pids": {"worker": roles["worker"], "scheduler": roles["scheduler"], "recorder": roles["recorder"]}}
+
+    async def started(self, order: Order) -> Order:
+        return {"started": await asyncio.to_thread(started_by, self._notes)}
 
     def _start(self, site: Site, order: Order) -> Fleet:
         epochs, copies = site.prepare(), order["copies"]

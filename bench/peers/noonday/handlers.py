@@ -2,7 +2,10 @@
 
 import asyncio
 import atexit
+import mmap
 import os
+import struct
+from pathlib import Path
 
 from bench.peers.contract.speak import Notes
 from noonday import Context, Noonday
@@ -12,14 +15,36 @@ POOL = "peers"
 NOTES = "BENCH_NOTES"
 EACH = "BENCH_NOTES_EACH"
 
+_COUNT = struct.Struct("q")
+
 app = Noonday()
 _notes: list[Notes] = []
 
 
-def keep_notes(path: str, each: bool) -> Notes:
-    """Returns the notes that the handler of this process writes from now on."""
-    _notes[:] = [Notes(path, each)]
-    return _notes[0]
+class CountedNotes(Notes):
+    """Notes whose number of starts other processes can see."""
+
+    def __init__(self, path: str, each: bool) -> None:
+        super().__init__(path, each)
+        with Path(f"{path}.{os.getpid()}.started").open("w+b") as file:
+            file.truncate(_COUNT.size)
+            self._shared = mmap.mmap(file.fileno(), _COUNT.size)
+
+    def start(self, number: int) -> None:
+        super().start(number)
+        _COUNT.pack_into(self._shared, 0, self.started)
+
+
+def started_by(path: str) -> int:
+    """How many handlers were called by all processes whose notes are in that file."""
+    counters = Path(path).parent.glob(f"{Path(path).name}.*.started")
+    return sum(_COUNT.unpack(counter.read_bytes())[0] for counter in counters)
+
+
+def keep_notes(notes: Notes) -> Notes:
+    """The handler of this process writes these notes from now on."""
+    _notes[:] = [notes]
+    return notes
 
 
 @app.handler(HANDLER, pool=POOL)
@@ -33,4 +58,4 @@ async def note(_: Context, payload: dict[str, int]) -> None:
 
 
 if NOTES in os.environ:
-    atexit.register(keep_notes(os.environ[NOTES], bool(os.environ.get(EACH))).write)
+    atexit.register(keep_notes(CountedNotes(os.environ[NOTES], bool(os.environ.get(EACH)))).write)
