@@ -65,7 +65,7 @@ def _await_started(session: Session, starts: int, waited: Waited, stalled_sec: f
             rate = (count - before) / max(1e-6, now - last_at) if before >= 0 else 0
             before, since, last_at = count, now, now
             pause = (starts - count) / rate / 2 if rate else NEAR_SEC
-            time.sleep(min(FAR_SEC, max(NEAR_SEC, pause, DENSE_SHARE * took)))
+            time.sleep(min(FAR_SEC, max(NEAR_SEC, pause, min(0.1, DENSE_SHARE * took))))
         elif now - since > stalled_sec:
             return False
         else:
