@@ -12,12 +12,13 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 MINUTES ?= 10
 SEED ?=
 RUNS ?= 300
+BASE ?= main
 
 .DEFAULT_GOAL := help
-.PHONY: help run servers cluster test chaos mutants check lint types collect format bench lock clean
+.PHONY: help run servers cluster test chaos mutants check lint types collect format bench bench-peers bench-compare lock clean
 
 help: ## List what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 run: $(READY) ## Start Noonday on one SQLite file (PORT=8080 DATA=noonday.db)
 	@$(BIN)/noonday up --port $(PORT) --data $(DATA)
@@ -64,6 +65,12 @@ format: $(READY) ## Format the code
 
 bench: $(READY) ## Measure what the README claims (takes some minutes)
 	$(BIN)/python -m bench.aims $(ARGS)
+
+bench-peers: $(READY) servers ## Measure Noonday beside other schedulers, in turn (ARGS="--peer river --work burst")
+	eval "$$(scripts/servers env)" && $(BIN)/python -m bench peers $(ARGS)
+
+bench-compare: $(READY) ## Measure a revision and this tree, in turn (BASE=main ARGS="--mode cluster --rounds 5")
+	$(BIN)/python -m bench compare $(BASE) $(ARGS)
 
 lock: $(READY) ## Choose the newest allowed version of every dependency
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --extra cluster --extra otlp --extra pydantic --extra yaml --group dev \

@@ -1,7 +1,5 @@
 """`python -m bench`: how fast, how late and how heavy Noonday is on this machine."""
 
-import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from bench.create import CreateSize, measure_create
+from bench.ended import ended_by_signals
 from bench.engine import EMBEDDED
 from bench.figures import Created, Figures, Lateness, change_percent
 from bench.fleet import CLUSTER, FleetSize
@@ -30,7 +29,6 @@ from noonday.wiring.settings import Settings
 from noonday.wiring.telemetry import set_up_logs
 
 F = TypeVar("F", bound=Callable[..., None])
-TERMINATED = 128 + signal.SIGTERM
 
 EXAMPLES = """
 Each work runs the real engine in a process of its own, on a data file that is removed afterwards. NOONDAY_SCHEDULER_*,
@@ -335,7 +333,7 @@ def _workshop(
         _check_embedded(directory, said)
     size = FleetSize(**said) if mode == CLUSTER else None
     with (
-        _ended_by_signals(),
+        ended_by_signals(),
         _Shown() as shown,
         open_workshop(directory, shown.tell, size, concurrency) as workshop,
     ):
@@ -349,16 +347,6 @@ def _check_embedded(directory: Path | None, counts: dict[str, int]) -> None:
     if filesystem_of(place) in IN_MEMORY:
         text = f"{place} is in memory, where syncing costs nothing: name a directory on a disk with --dir"
         console(err=True).print(f"warning: {text}", style="yellow")
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Told to end, clean up first: there are processes and large files."""
-    former = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
 class _Shown:

@@ -17,10 +17,11 @@ WORKER = "worker"
 CALLER = "caller"
 """A worker that calls webhooks."""
 API = "api"
+HANDLERS = "bench.handlers:app"
 _COMMANDS = {
     "scheduler": ("serve", "--roles", "scheduler"),
     "recorder": ("serve", "--roles", "recorder"),
-    WORKER: ("worker", "bench.handlers:app"),
+    WORKER: ("worker", HANDLERS),
     CALLER: ("worker", "--pool", "webhooks"),
     API: ("serve", "--roles", "api"),
 }
@@ -68,13 +69,16 @@ class Fleet:
 
 
 @contextmanager
-def fleet(roles: list[str], directory: Path, environment: Mapping[str, str]) -> Iterator[Fleet]:
-    """Start them side by side, and stop them. Raises BenchFailed."""
+def fleet(
+    roles: list[str], directory: Path, environment: Mapping[str, str], handlers: str = HANDLERS
+) -> Iterator[Fleet]:
+    """Start them side by side, and stop them; workers with the application that is called `handlers`. Raises BenchFailed."""
     processes: list[Process] = []
     with stopped_afterwards(processes):
         for role in roles:
             own = Path(mkdtemp(prefix=f"{role}-", dir=directory))
-            processes.append(Process(_COMMANDS[role], own, environment))
+            words = [handlers if word == HANDLERS else word for word in _COMMANDS[role]]
+            processes.append(Process(words, own, environment))
         startup_sec = max([process.await_ready() for process in processes])
         members = [
             Member(role, process.pid, str(process.directory)) for role, process in zip(roles, processes, strict=True)

@@ -1,0 +1,1 @@
+"""What the programs of one language share. The runner copies it beside each program."""

@@ -1,0 +1,1 @@
+"""Noonday itself, through the same contract as its peers."""
