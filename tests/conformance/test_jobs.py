@@ -447,6 +447,20 @@ async def test_a_buffered_execution_waits_for_the_open_one(crank: Crank) -> None
     assert [e.key for e in settled.entries] == [trigger(one, "2").id]
 
 
+async def test_payload_of_an_execution_replaces_that_of_its_job_and_passes_to_its_retry(crank: Crank) -> None:
+    one = job(spec(retry_policy=RetryPolicy(max_attempts=1)), payload=b"of the job")
+    await crank.add(one)
+    own = msgspec.structs.replace(trigger(one), payload=b"\0own")
+    await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(own, trigger(one, "2"))))
+    fired = {each.execution_id: each.payload for each in (await crank.fire()).dispatches}
+    assert fired == {own.id: b"\0own", trigger(one, "2").id: b"of the job"}
+    newer = msgspec.structs.replace(one, revision=2, payload=b"newer")
+    retry = NewExecution(execution_id(one.id, NOW_MS, "retry:1"), NOW_MS, NOW_MS, Cause.RETRY_OF, retry_of=own.id)
+    await crank.change(one, Change(job=newer, fire=Fire(NOW_MS, None), executions=(retry,)))
+    (again,) = (await crank.fire()).dispatches
+    assert (again.execution_id, again.payload) == (retry.id, b"\0own")
+
+
 async def test_a_dead_letter_is_retried_by_an_execution_that_names_it(crank: Crank, query_store: QueryStore) -> None:
     one = job(spec(retry_policy=RetryPolicy(max_attempts=1)))
     await crank.add(one)

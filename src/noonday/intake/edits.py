@@ -9,9 +9,8 @@ from noonday.model.change import Change, NewExecution
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import EDITED, JOB_CANCELLED, PAUSED, RETURN_REASONS, Cause, Execution, State
 from noonday.model.firing import Decision, DecisionOutcome, Fire, Start, decide_overlap, first_unfired, still_wanted
-from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
+from noonday.model.ids import ExecutionId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
-from noonday.model.pool import NOTICES_POOL
 from noonday.model.snapshot import Scope, Snapshot
 
 SAME_MOMENT_MS = 1_000
@@ -32,20 +31,28 @@ def first_fire(job: Job, now_ms: int) -> Fire:
     return Fire(nominal_ms, nominal_ms + spread_ms(spec, job.id), spec.max_runs)
 
 
-def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int, audit: AuditEntry | None) -> Change:
-    """Give a job a new definition.
+def replace(
+    before: Snapshot,
+    spec: JobSpec,
+    payload: bytes | None,
+    now_ms: int,
+    audit: AuditEntry | None,
+    *,
+    keeps_time: bool = False,
+) -> Change:
+    """Give a job a new definition. With `keeps_time`, a one-shot whose time is not changed keeps it.
 
     Started executions keep the definition they were fired with. Dispatched ones that have not started are revoked. Waiting ones
     continue under the new definition, or are cancelled if the new plan does not have their time.
     """
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     now_ms = _effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(
         before.job,
         spec=spec,
         payload=payload,
         revision=before.job.revision + 1,
-        anchor_ms=anchor_of(spec, now_ms),
+        anchor_ms=before.job.anchor_ms if keeps_time and _same_time(before.job.spec, spec) else anchor_of(spec, now_ms),
         updated_ms=now_ms,
     )
     open_ = before.open_in(Scope.OPEN)
@@ -73,6 +80,8 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
     from_ms = now_ms if awaited is None else min(awaited, now_ms)
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, before.existing)
+    if awaited is None and job.spec.one_shot and before.job.spec.one_shot and job.anchor_ms == before.job.anchor_ms:
+        following = None  # It has fired, even if its execution is deleted by now.
     decisions: tuple[Decision, ...] = ()
     if (
         awaited is not None
@@ -90,6 +99,10 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
         return Fire(now_ms + 1, None, runs_left), decisions
     due_ms = None if job.state is JobState.PAUSED else following + spread_ms(job.spec, job.id)
     return Fire(following, due_ms, runs_left), decisions
+
+
+def _same_time(former: JobSpec, new: JobSpec) -> bool:
+    return (former.type, former.run_at, former.delay_sec) == (new.type, new.run_at, new.delay_sec)
 
 
 def _awaited(before: Snapshot) -> int | None:
@@ -187,7 +200,7 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
 
     Dispatched executions are revoked. Those that have started continue, and their retries are suspended.
     """
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     if before.job.state is JobState.PAUSED:
         return Change()
     if _completed(before):
@@ -222,7 +235,7 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
 
     Occurrences that passed while it was paused are given up, unless its catch-up covers pauses. A one-shot always fires.
     """
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     if before.job.state is not JobState.PAUSED:
         return Change()
     now_ms = _effective_ms(before.job, now_ms)
@@ -279,36 +292,14 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     return Change(job=job, fire=fire, decisions=decisions, cancel=cancel, audit=audit)
 
 
-def trigger(before: Snapshot, key: str, now_ms: int, audit: AuditEntry) -> Change:
-    """Run a job now, in addition to its schedule. Raises Conflict if its overlap rule forbids it."""
-    _refuse_if_cancelled(before.job)
-    job = before.job
-    if job.spec.target.pool == NOTICES_POOL:
-        raise Conflict(
-            "a notice cannot be triggered: POST /v1/alert-preferences/{id}/test sends another one to the same recipient"
-        )
-    start, cancel = _overlap(before)
-    if start is Start.SKIP:
-        raise Conflict(f"overlap is {job.spec.overlap} and an execution of this job is open")
-    open_ = before.open_in(Scope.UNBUFFERED) if cancel else ()
-    others = tuple((e.id, f"overlap {job.spec.overlap}") for e in open_)
-    execution = NewExecution(
-        id_of_trigger(job.id, key, now_ms), now_ms, now_ms, Cause.TRIGGER, buffered=start is Start.BUFFER
-    )
-    return Change(executions=(execution,), cancel=others, audit=audit)
-
-
-def id_of_trigger(job_id: JobId, key: str, now_ms: int) -> ExecutionId:
-    return execution_id(job_id, now_ms, discriminator("trigger", key))
-
-
-def _overlap(before: Snapshot) -> tuple[Start, bool]:
+def overlap_of(before: Snapshot) -> tuple[Start, bool]:
+    """Return whether a new execution of a job starts, waits or is skipped, and whether the open ones are cancelled."""
     return decide_overlap(before.job.spec.overlap, before.has_open, before.has_buffered)
 
 
 def backfill(before: Snapshot, times: list[int], backfill_id: str, now_ms: int, audit: AuditEntry | None) -> Change:
     """Create executions for past times, in addition to those of the schedule. One backfill id creates each of them once."""
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     tag = discriminator("backfill", backfill_id)
     # Unless the job allows overlap, they run one after the other. A backfill is never skipped.
     serial = before.job.spec.overlap is not Overlap.ALLOW
@@ -333,8 +324,8 @@ def cancel_execution(before: Snapshot, execution: ExecutionId, reason: str, audi
 
 def retry_dead(before: Snapshot, dead: Execution, now_ms: int, audit: AuditEntry | None) -> Change:
     """Retry a dead letter as a new execution of the same occurrence."""
-    _refuse_if_cancelled(before.job)
-    start, _ = _overlap(before)
+    refuse_if_cancelled(before.job)
+    start, _ = overlap_of(before)
     new = id_of_retry(dead)
     execution = NewExecution(new, dead.nominal_ms, now_ms, Cause.RETRY_OF, start is not Start.NOW, dead.id)
     return Change(executions=(execution,), dead=((dead.id, new),), audit=audit)
@@ -360,7 +351,7 @@ def run_again(before: Snapshot, resends: Sequence[Resend], now_ms: int, audit: A
 
     None is skipped. Unless the job allows overlap, they run one after the other.
     """
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     serial = before.job.spec.overlap is not Overlap.ALLOW
     created = [
         NewExecution(
@@ -395,6 +386,7 @@ def _completed(before: Snapshot) -> bool:
     return (before.fire is None or before.fire.due_ms is None) and not before.has_open
 
 
-def _refuse_if_cancelled(job: Job) -> None:
+def refuse_if_cancelled(job: Job) -> None:
+    """Raise Conflict if a job was cancelled."""
     if job.state is JobState.CANCELLED:
         raise Conflict("the job was cancelled and cannot be changed: create a new one", state="CANCELLED")

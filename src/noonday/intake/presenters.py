@@ -1,6 +1,6 @@
 """Presenters of jobs: from rows of the store to wire types."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from functools import reduce
 from typing import Any
@@ -11,15 +11,17 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.attempt import AttemptLogs
 from noonday.model.change import ChangeResult
-from noonday.model.errors import BadKey
+from noonday.model.errors import BadKey, Flaw, InvalidInput
 from noonday.model.execution import Cause, Execution, Failure, Outcome, State
 from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId
 from noonday.model.job import Job, JobState, JobType, instant_of
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
+from noonday.model.snapshot import Snapshot
 from noonday.model.usage import UsageTotals
 from noonday.model.view import (
+    INSTEAD_OF_READ_ONLY,
     AttemptLogsView,
     AttemptView,
     DayUsedView,
@@ -83,6 +85,26 @@ class Presenter:
         """Build the view of a job after a change."""
         after = applied.after
         return self.job(JobRow(after.job, after.fire, after.has_open, died=after.died), warnings=warnings)
+
+    def read_only_warnings(self, before: Snapshot, read_only: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return a warning for each read-only member of a request that differs from the job and that only a request changes.
+
+        Raises InvalidInput if the members are those of another job.
+        """
+        job = before.job
+        state = state_of(JobRow(job, before.fire, before.has_open))
+        own = {"jobId": job.id, "tenant": job.tenant, "state": state, "version": job.revision}
+        differ = [name for name in own if read_only.get(name, own[name]) != own[name]]
+        if foreign := [
+            Flaw(f"/{name}", f"the body is of another job: the {name} of this one is {own[name]}", read_only[name])
+            for name in differ
+            if name in ("jobId", "tenant")
+        ]:
+            raise InvalidInput(foreign[0].detail, foreign)
+        return tuple(
+            f"ignored {name} {read_only[name]!r:.100}: it is read-only and was {own[name]!r}; {INSTEAD_OF_READ_ONLY[name]}"
+            for name in differ
+        )
 
     def execution(
         self, row: Execution, job_name: str | None = None, waiting_for: str | None = None, *, summary: bool = False
@@ -154,10 +176,8 @@ class Presenter:
 
     def open(self, sealed: bytes | None, tenant: str, job_id: str) -> Any:
         """Decrypt and decode a value. If that fails, returns an object with the reason as `unreadable`."""
-        if sealed is None:
-            return None
         try:
-            return msgspec.json.decode(self._keyring.open(sealed, context_of(tenant, job_id)))
+            return self.decrypted(sealed, tenant, job_id)
         except BadKey as error:
             return {"unreadable": error.detail}
         except RecursionError:
@@ -169,6 +189,12 @@ class Presenter:
             return self._keyring.open(sealed, context_of(tenant, job_id)).decode("utf-8", "replace")
         except BadKey as error:
             return f"[unreadable: {error.detail}]"
+
+    def decrypted(self, sealed: bytes | None, tenant: str, job_id: str) -> Any:
+        """Decrypt and decode a value. Raises BadKey, and RecursionError if the value is older than the limit of nesting."""
+        if sealed is None:
+            return None
+        return msgspec.json.decode(self._keyring.open(sealed, context_of(tenant, job_id)))
 
 
 def state_of(row: JobRow) -> str:

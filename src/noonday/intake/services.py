@@ -13,6 +13,7 @@ from noonday.intake.change_sender import ChangeSender
 from noonday.intake.dead_letter_service import DeadLetterService
 from noonday.intake.drafts import Drafter
 from noonday.intake.execution_service import ExecutionService
+from noonday.intake.job_changer import JobChanger
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.job_queries import JobQueries
 from noonday.intake.job_service import JobService
@@ -46,6 +47,7 @@ class IntakeServices:
     """The services of intake, one for each resource, and what other services share with them."""
 
     jobs: JobService
+    changer: JobChanger
     job_queries: JobQueries
     executions: ExecutionService
     occurrences: OccurrenceQueries
@@ -102,19 +104,24 @@ def intake_services(
         presenter=presenter,
         new_id=new_id,
     )
+    job_service = JobService(
+        jobs=jobs,
+        editor=editor,
+        sender=sender,
+        drafter=drafter,
+        quotas=quotas,
+        query_store=query_store,
+        receipts=receipts,
+        presenter=presenter,
+        clock=clock,
+        tracing=tracing,
+        new_id=new_id,
+        on_created=on_created,
+    )
     return IntakeServices(
-        jobs=JobService(
-            jobs=jobs,
-            editor=editor,
-            sender=sender,
-            drafter=drafter,
-            quotas=quotas,
-            receipts=receipts,
-            presenter=presenter,
-            clock=clock,
-            tracing=tracing,
-            new_id=new_id,
-            on_created=on_created,
+        jobs=job_service,
+        changer=JobChanger(
+            jobs=job_service, editor=editor, query_store=query_store, receipts=receipts, presenter=presenter
         ),
         job_queries=JobQueries(query_store, presenter),
         executions=ExecutionService(

@@ -218,6 +218,11 @@ _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSp
 _REQUIRED = {JobType.DELAYED: "delay_sec", JobType.CRON: "schedule", JobType.INTERVAL: "every_sec"}
 
 
+def fields_foreign_to(type_: JobType) -> frozenset[str]:
+    """Return the timing fields that do not go with a type, by their names in JSON."""
+    return frozenset(wire_name(name) for name in _TIMING_FIELDS - _FIELDS_OF_TYPE[type_])
+
+
 class _Defaults:
     """Checks whether some fields of a spec all have their defaults. One comparison, because it is done for every job."""
 

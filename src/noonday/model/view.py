@@ -108,6 +108,21 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     """True if an operator of another tenant reads the job. `payload` is null then."""
 
 
+READ_ONLY_FIELDS = frozenset(
+    {field.encode_name for field in msgspec.structs.fields(JobView)}
+    - {field.encode_name for field in msgspec.structs.fields(JobSpec)}
+)
+"""Fields of a JobView, by their names in JSON, that a definition does not have. The server sets them."""
+
+
+INSTEAD_OF_READ_ONLY = {
+    "state": "POST /v1/jobs/{id}/pause, POST /v1/jobs/{id}/resume or DELETE /v1/jobs/{id} changes it",
+    "version": "send If-Match to change a certain version only",
+    "nextFireAt": "the schedule determines it",
+}
+"""What to do instead of setting a read-only field."""
+
+
 class Page(_View, frozen=True, kw_only=True):
     """A page of a list. `next` is the cursor of the following page, None at the end."""
 

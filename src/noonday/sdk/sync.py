@@ -100,6 +100,7 @@ class SyncJobMethods(_Resource[Client]):
     get_job = blocking(JobMethods.get_job)
     list_jobs = paging(JobMethods.list_jobs)
     replace = blocking(JobMethods.replace)
+    change = blocking(JobMethods.change)
     pause = blocking(JobMethods.pause)
     resume = blocking(JobMethods.resume)
     delete = blocking(JobMethods.delete)

@@ -52,6 +52,16 @@ FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 -- Return which of some executions exist.
 SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
 
+-- name: set_payload
+-- Store the payload of an execution that does not run with that of its job.
+UPDATE executions SET payload = $2::bytea WHERE id = $1::uuid;
+
+-- name: copy_payloads
+-- Give retries the payloads of the executions that they retry.
+UPDATE executions x SET payload = o.payload
+FROM unnest($1::uuid[]) e (id) JOIN executions n ON n.id = e.id JOIN executions o ON o.id = n.retry_of
+WHERE x.id = n.id AND o.payload IS NOT NULL;
+
 -- name: resolve_dead
 -- Mark dead letters as archived or retried.
 UPDATE dead d SET archived = CASE WHEN e.retried_as IS NULL THEN 1 ELSE archived END, retried_as = e.retried_as,

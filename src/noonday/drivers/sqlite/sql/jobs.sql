@@ -57,6 +57,16 @@ FROM job_rows WHERE tenant = ?1 AND id = ?2;
 -- Return which of some executions exist.
 SELECT x.id FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
 
+-- name: set_payload
+-- Store the payload of an execution that does not run with that of its job.
+UPDATE executions SET payload = ?2 WHERE id = ?1;
+
+-- name: copy_payloads
+-- Give retries the payloads of the executions that they retry.
+UPDATE executions SET payload = o.payload
+FROM json_each(?1) e CROSS JOIN executions n ON n.id = e.value CROSS JOIN executions o ON o.id = n.retry_of
+WHERE executions.id = n.id AND o.payload IS NOT NULL;
+
 -- name: resolve_dead
 -- Mark dead letters as archived or retried.
 UPDATE dead SET archived = iif(e.retried_as IS NULL, 1, archived), retried_as = e.retried_as, resolved_ms = ?3
