@@ -206,3 +206,46 @@ async def test_payload_of_a_trigger_over_the_limit_is_413(client: Client) -> Non
     made = await created(client)
     refused = await client.post(f"{made.headers['location']}/trigger", {"payload": "x" * 300_000})
     assert (refused.status, refused.code) == (413, "payload-too-large")
+
+
+async def test_occurrences_are_skipped_and_shown(client: Client) -> None:
+    made = await created(client, timezone="Europe/Berlin")
+    path = made.headers["location"]
+    skipped = await client.post(f"{path}/skip", {"at": "2030-01-03T02:00:00Z", "reason": "a holiday"})
+    assert (skipped.status, skipped.headers["etag"]) == (200, '"2"')
+    (one,) = skipped.json["skips"]
+    assert (one["at"], one["by"], one["reason"]) == ("2030-01-03T02:00:00Z", "somebody", "a holiday")
+    both = await client.post(f"{path}/skip", {"next": 1})
+    assert both.json["nextFireAt"] == "2030-01-04T02:00:00Z"
+    assert both.json["nextFireAtLocal"] == "2030-01-04T03:00:00+01:00"
+    page = await client.get(f"{path}/occurrences?to=2030-01-05T00:00:00Z")
+    outcomes = [(each["outcome"], each["reason"]) for each in page.json["occurrences"]]
+    assert outcomes == [
+        ("SKIPPED", "skipped by somebody"),
+        ("SKIPPED", "skipped by somebody: a holiday"),
+        ("PLANNED", "planned"),
+    ]
+
+
+async def test_skip_is_undone_at_one_time_or_at_all(client: Client) -> None:
+    path = (await created(client)).headers["location"]
+    await client.post(f"{path}/skip", {"next": 3})
+    left = await client.call("DELETE", f"{path}/skip?at=2030-01-02T03:00:00Z")
+    assert [each["at"] for each in left.json["skips"]] == ["2030-01-03T03:00:00Z", "2030-01-04T03:00:00Z"]
+    assert (await client.call("DELETE", f"{path}/skip")).json["skips"] == []
+    assert (await client.call("DELETE", f"{path}/skip?at=2030-01-02T03:00:00Z")).status == 409
+
+
+async def test_wrong_skips_are_refused(client: Client) -> None:
+    path = (await created(client)).headers["location"]
+    assert (await client.post(f"{path}/skip", {})).status == 422
+    assert (await client.post(f"{path}/skip", {"next": 101})).flaw["pointer"] == "/next"
+    assert (await client.post(f"{path}/skip", {"at": "2030-01-02T03:00:01Z"})).flaw["pointer"] == "/at"
+    assert (await client.post(f"{path}/skip", {"next": 1, "reason": "x" * 501})).flaw["pointer"] == "/reason"
+
+
+async def test_replacement_keeps_the_skips_that_the_new_schedule_has(client: Client) -> None:
+    path = (await created(client)).headers["location"]
+    await client.post(f"{path}/skip", {"next": 2})
+    changed = await client.call("PATCH", path, {"schedule": "0 3 3 1 *"})
+    assert [each["at"] for each in changed.json["skips"]] == ["2030-01-03T03:00:00Z"]

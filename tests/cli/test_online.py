@@ -169,6 +169,22 @@ def test_triggered_job_may_have_another_payload_and_pass_its_overlap_rule(
     assert json.loads(ask("execution", "wait", made["executionId"]).stdout) == {"a": 2}
 
 
+def test_occurrences_are_skipped_and_shown_with_the_reason(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "0 3 1 1 *", "--start", FAR)
+    skipped = ask("job", "skip", name, "--next", "2", "--reason", "a holiday")
+    assert skipped.exit_code == 0
+    assert skipped.stdout.count("2099-01-01") == skipped.stdout.count("2100-01-01") == 1
+    shown = ask_json("job", "occurrences", name, "--from", FAR, "--to", "2101-12-01T00:00:00Z", "--json")
+    assert [each["outcome"] for each in shown["occurrences"]] == ["SKIPPED", "SKIPPED", "PLANNED"]
+    assert shown["occurrences"][0]["reason"].endswith(": a holiday")
+    undone = ask("job", "skip", name, "--undo", "--at", "2100-01-01T03:00:00Z").stdout
+    assert "next 2100-01-01" in undone
+    assert undone.count("2100-01-01") == 1
+    assert "skips nothing" in ask("job", "skip", name, "--undo").stdout
+    assert "mutually exclusive" in ask("job", "skip", name, "--at", FAR, "--next", "1").stderr
+    assert "--undo goes with --at alone" in ask("job", "skip", name, "--undo", "--next", "1").stderr
+
+
 @pytest.mark.slow
 def test_a_paused_job_can_be_resumed_and_cancelled(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "@yearly")

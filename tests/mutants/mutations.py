@@ -237,6 +237,17 @@ MUTANTS = (
         "force",
         wrapped("intake/triggers.py", "trigger", before="given['force'] = False"),
     ),
+    _mutant(
+        "skips-ignored",
+        "skip",
+        wrapped(FIRING, "plan_fire", before=REPLACE + "; given['job'] = replace(given['job'], skips=())"),
+        quick=True,
+    ),
+    _mutant(
+        "skips-forgotten",
+        "skip",
+        returning(FIRING, "skips_from", "()"),
+    ),
     # Rules that random runs exercise too rarely, and directed runs exercise.
     _mutant(
         "order-ignored",

@@ -39,7 +39,7 @@ from noonday.model.errors import (
     QuotaExceeded,
     StoreUnavailable,
 )
-from noonday.model.filters import RunRequest
+from noonday.model.filters import RunRequest, SkipRequest
 from noonday.model.handler import Handler, Mode
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
@@ -605,8 +605,15 @@ class Simulation:
     async def _change(self, job: str, caller: Caller) -> None:
         """Patch a job, or trigger it in another way than usual."""
         random = self.load.random
-        if random.random() < 0.4:
+        kind = random.random()
+        if kind < 0.3:
             await self.patch(job, caller)
+            return
+        if kind < 0.6:
+            await self.skip(job, random.randint(1, 3), caller)
+            return
+        if kind < 0.7:
+            await self.undo_skip(job, caller=caller)
             return
         payload = {"v": self.world.now_ms(), "own": True, **random.choice(_BEHAVIOURS)}
         request = RunRequest(payload=random.choice([UNSET, payload]), force=random.random() < 0.5)
@@ -621,6 +628,19 @@ class Simulation:
         wanted = merged(msgspec.json.decode(msgspec.json.encode(known)), patch)
         spec = msgspec.json.decode(msgspec.json.encode(wanted), type=JobSpec)
         return await self._replace(job, spec, lambda e: e.services.changer.patch(caller, job, patch))
+
+    async def skip(self, job: str, count: int, caller: Caller = USER) -> JobView | None:
+        """Skip the next occurrences of a job. The answer has all that are skipped from then on."""
+        request = SkipRequest(next=count, reason="of the simulation")
+        shown = await self.ask("skip", job, lambda e: e.services.skips.skip(caller, job, request))
+        if shown is not None and not shown.skips:
+            self.history.problems.append(
+                f"skip: {count} occurrences of job {job} were skipped, and the answer shows none"
+            )
+        return shown
+
+    async def undo_skip(self, job: str, at_ms: int | None = None, caller: Caller = USER) -> JobView | None:
+        return await self.ask("unskip", job, lambda e: e.services.skips.undo(caller, job, at_ms), at_ms)
 
     async def trigger(self, job: str, request: RunRequest, caller: Caller = USER) -> ExecutionView | None:
         if request.force:

@@ -14,7 +14,16 @@ from noonday.cli.flag_errors import at_flags
 from noonday.cli.instants import duration, durations, is_naive, moment, understood
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import InvalidInput, nearest
-from noonday.model.job import CatchUpPolicy, JobSpec, JobType, Overlap, Priority, fields_foreign_to
+from noonday.model.job import (
+    FIELDS_OF_TYPE,
+    TIMING_FIELDS,
+    CatchUpPolicy,
+    JobSpec,
+    JobType,
+    Overlap,
+    Priority,
+    wire_name,
+)
 from noonday.model.merge_patch import patch_between
 from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.pool import BUILT_IN_POOLS
@@ -110,7 +119,8 @@ def patch_of(flags: Mapping[str, Any], payload: Any) -> dict[str, Any]:
     timing = _timing_of(given)
     patch: dict[str, Any] = {}
     if timing:
-        patch = {"type": TIMINGS[timing]} | dict.fromkeys(sorted(fields_foreign_to(JobType(TIMINGS[timing]))))
+        foreign = TIMING_FIELDS - FIELDS_OF_TYPE[JobType(TIMINGS[timing])]
+        patch = {"type": TIMINGS[timing]} | dict.fromkeys(map(wire_name, sorted(foreign)))
     put_flags(patch, given)
     if "concurrency" in patch:
         patch["concurrency"] = {"ordered": False} | patch["concurrency"]

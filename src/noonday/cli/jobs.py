@@ -29,6 +29,7 @@ from noonday.cli.screen import (
     show_list,
     state,
 )
+from noonday.cli.skips import skip
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
 from noonday.model.job import JobType
@@ -54,6 +55,7 @@ Examples:
   noonday job change nightly --cron '0 4 * * *' --timeout 30m
   noonday job pause nightly
   noonday job trigger nightly
+  noonday job skip nightly --next 2 --reason 'maintenance'
   noonday job backfill nightly --from 2026-01-01 --to 2026-01-31 --preview
 """
 
@@ -97,7 +99,7 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
 
 
 @job.command(epilog="A field without a flag keeps its value. --payload replaces the whole payload.")
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @job_options
 @click.option("--if-version", type=int, metavar="N", help="Change the job only if it has this version.")
 @json_option
@@ -233,6 +235,9 @@ def trigger(
     if as_json:
         return show_json(made)
     return done(f"triggered: execution {made.execution_id}")
+
+
+job.add_command(skip)
 
 
 @job.command("executions")

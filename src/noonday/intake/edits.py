@@ -8,7 +8,17 @@ from noonday.model.audit import AuditEntry
 from noonday.model.change import Change, NewExecution
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import EDITED, JOB_CANCELLED, PAUSED, RETURN_REASONS, Cause, Execution, State
-from noonday.model.firing import Decision, DecisionOutcome, Fire, Start, decide_overlap, first_unfired, still_wanted
+from noonday.model.firing import (
+    Decision,
+    DecisionOutcome,
+    Fire,
+    Start,
+    apart_from_skips,
+    decide_overlap,
+    first_unfired,
+    skips_from,
+    still_wanted,
+)
 from noonday.model.ids import ExecutionId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
 from noonday.model.snapshot import Scope, Snapshot
@@ -46,15 +56,10 @@ def replace(
     continue under the new definition, or are cancelled if the new plan does not have their time.
     """
     refuse_if_cancelled(before.job)
-    now_ms = _effective_ms(before.job, now_ms)
-    job = msgspec.structs.replace(
-        before.job,
-        spec=spec,
-        payload=payload,
-        revision=before.job.revision + 1,
-        anchor_ms=before.job.anchor_ms if keeps_time and _same_time(before.job.spec, spec) else anchor_of(spec, now_ms),
-        updated_ms=now_ms,
-    )
+    now_ms = effective_ms(before.job, now_ms)
+    anchor_ms = before.job.anchor_ms if keeps_time and _same_time(before.job.spec, spec) else anchor_of(spec, now_ms)
+    job = msgspec.structs.replace(before.job, spec=spec, payload=payload, anchor_ms=anchor_ms, updated_ms=now_ms)
+    job = msgspec.structs.replace(job, revision=job.revision + 1, skips=skips_from(job, 0))
     open_ = before.open_in(Scope.OPEN)
     unstarted = [e for e in open_ if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
     continued = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
@@ -76,7 +81,7 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
 
     `runs_returned`: number of scheduled executions that are cancelled before they have started.
     """
-    awaited = _awaited(before)
+    awaited = awaited_ms(before)
     from_ms = now_ms if awaited is None else min(awaited, now_ms)
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, before.existing)
@@ -88,7 +93,7 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
         and awaited <= now_ms
         and (following != awaited or _drops_overdue(before, job, awaited, now_ms))
     ):
-        was_paused = _gives_up_paused(before.job)
+        was_paused = gives_up_paused(before.job)
         outcome = DecisionOutcome.PAUSED if was_paused else DecisionOutcome.EDITED
         reason = WAS_PAUSED if was_paused else "the job was replaced"
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
@@ -105,7 +110,7 @@ def _same_time(former: JobSpec, new: JobSpec) -> bool:
     return (former.type, former.run_at, former.delay_sec) == (new.type, new.run_at, new.delay_sec)
 
 
-def _awaited(before: Snapshot) -> int | None:
+def awaited_ms(before: Snapshot) -> int | None:
     """Return the time a job waits for, or would wait for if it were not paused. None if it has no future time."""
     job, fire = before.job, before.fire
     if fire is None or fire.runs_left == 0:
@@ -122,7 +127,7 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
 
     Otherwise the missing one would have neither an execution nor a decision.
     """
-    if _gives_up_paused(job):
+    if gives_up_paused(job):
         return True
     former, new = rule_of(before.job.spec, before.job.anchor_ms), rule_of(job.spec, job.anchor_ms)
     if former == new:
@@ -131,7 +136,7 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
     return len(overdue) == OVERDUE_COMPARED or any(new.next_after(time - 1) != time for time in overdue)
 
 
-def _gives_up_paused(job: Job) -> bool:
+def gives_up_paused(job: Job) -> bool:
     """Return whether a job is paused and gives up the occurrences that pass meanwhile."""
     return job.state is JobState.PAUSED and not job.spec.one_shot and not job.spec.catch_up.while_paused
 
@@ -150,7 +155,7 @@ def _given_up(job: Job, from_ms: int, until_ms: int, outcome: DecisionOutcome, r
     """Return the decision about all occurrences from a due one up to an instant, none of which will fire."""
     rule = rule_of(job.spec, job.anchor_ms)
     last = rule.last_until(until_ms, from_ms) or from_ms
-    return (Decision(job.id, from_ms, last, 1 + rule.count(from_ms, until_ms), outcome, reason),)
+    return apart_from_skips(job, Decision(job.id, from_ms, last, 1 + rule.count(from_ms, until_ms), outcome, reason))
 
 
 def upsert(
@@ -205,7 +210,7 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
         return Change()
     if _completed(before):
         raise Conflict(f"the job is {before.ended_as}: there is nothing to pause")
-    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_effective_ms(before.job, now_ms))
+    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=effective_ms(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     open_ = before.open_in(Scope.UNBUFFERED)
     dispatched = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.revocation is None)
@@ -223,7 +228,7 @@ def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Chang
     ):
         return Change()
     if job.state is JobState.PAUSED:
-        halted = msgspec.structs.replace(job, halted=reason, updated_ms=_effective_ms(job, now_ms))
+        halted = msgspec.structs.replace(job, halted=reason, updated_ms=effective_ms(job, now_ms))
         return Change(job=halted, audit=audit)
     paused = pause(before, now_ms, audit)
     assert paused.job is not None
@@ -238,7 +243,7 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     refuse_if_cancelled(before.job)
     if before.job.state is not JobState.PAUSED:
         return Change()
-    now_ms = _effective_ms(before.job, now_ms)
+    now_ms = effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms, halted=None)
     suspended = [e for e in before.open_in(Scope.UNBUFFERED) if _is_suspended(e)]
     release = tuple((e.id, max(now_ms, e.due_ms, e.suspended_until_ms or 0)) for e in suspended)
@@ -249,11 +254,11 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
 def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
     job, fire = before.job, before.fire
     assert fire is not None
-    awaited = _awaited(before)
+    awaited = awaited_ms(before)
     if awaited is None:
         return fire, ()
     spread = spread_ms(job.spec, job.id)
-    if awaited > now_ms or not _gives_up_paused(job):
+    if awaited > now_ms or not gives_up_paused(job):
         return Fire(awaited, awaited + spread, fire.runs_left), ()
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, now_ms + 1, before.existing)
@@ -277,14 +282,14 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     """Cancel a job: it does not fire again, and nothing starts. Running executions finish and are not retried."""
     if before.job.state is JobState.CANCELLED:
         return Change()
-    now_ms = _effective_ms(before.job, now_ms)
+    now_ms = effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     decisions: tuple[Decision, ...] = ()
-    awaited = _awaited(before)
+    awaited = awaited_ms(before)
     if awaited is not None and awaited <= now_ms:
         outcome, reason = DecisionOutcome.CANCELLED, "the job was cancelled"
-        if _gives_up_paused(before.job):
+        if gives_up_paused(before.job):
             outcome, reason = DecisionOutcome.PAUSED, WAS_PAUSED
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
     open_ = before.open_in(Scope.OPEN)
@@ -374,7 +379,7 @@ def archive_dead(dead: ExecutionId, audit: AuditEntry | None) -> Change:
     return Change(dead=((dead, None),), audit=audit)
 
 
-def _effective_ms(job: Job, now_ms: int) -> int:
+def effective_ms(job: Job, now_ms: int) -> int:
     """Return when an edit takes effect: after the previous one, because two edits in one millisecond would both decide it.
 
     A clock that was set back by `SAME_MOMENT_MS` or more is trusted.

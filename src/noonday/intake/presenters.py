@@ -13,11 +13,12 @@ from noonday.model.attempt import AttemptLogs
 from noonday.model.change import ChangeResult
 from noonday.model.errors import BadKey, Flaw, InvalidInput
 from noonday.model.execution import Cause, Execution, Failure, Outcome, State
-from noonday.model.firing import Fire
+from noonday.model.firing import Fire, kept_rule, skips_from
 from noonday.model.ids import ExecutionId
-from noonday.model.job import Job, JobState, JobType, instant_of
+from noonday.model.job import Job, JobState, JobType, instant_of, rule_of
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
+from noonday.model.skip import Skip
 from noonday.model.snapshot import Snapshot
 from noonday.model.usage import UsageTotals
 from noonday.model.view import (
@@ -29,6 +30,7 @@ from noonday.model.view import (
     ExecutionLogsView,
     ExecutionView,
     JobView,
+    SkipView,
     TransitionView,
     UsageView,
     UsedView,
@@ -61,7 +63,8 @@ class Presenter:
         job, fire = row.job, row.fire
         if summary:
             payload = None
-        next_ms = fire.due_ms if fire else None
+        skips = skips_from(job, fire.nominal_ms) if fire else ()
+        next_ms = _next_ms(job, fire, skips)
         spec = {name: getattr(job.spec, name) for name in _fields}
         shown = self.open(job.payload, job.tenant, job.id) if payload is msgspec.UNSET else payload
         return JobView(
@@ -74,9 +77,15 @@ class Presenter:
             created_at=instant_of(job.created_ms),
             updated_at=instant_of(job.updated_ms),
             next_fire_at=instant_of(next_ms),
-            next_fire_at_local=_local(job, fire) if next_ms is not None else None,
+            next_fire_at_local=_local(job, next_ms),
             runs_left=fire.runs_left if fire else None,
             halted=job.halted,
+            skips=tuple(
+                SkipView(
+                    at=instant_of(each.nominal_ms), by=each.by, reason=each.reason, requested_at=instant_of(each.at_ms)
+                )
+                for each in skips
+            ),
             warnings=warnings,
             executions=tuple(self.execution(e, job.spec.name, summary=summary) for e in executions),
         )
@@ -210,10 +219,18 @@ def state_of(row: JobRow) -> str:
     return "DEAD" if row.died else "COMPLETED"
 
 
-def _local(job: Job, fire: Fire | None) -> str | None:
-    if fire is None or job.spec.type is not JobType.CRON or fire.due_ms is None:
+def _next_ms(job: Job, fire: Fire | None, skips: Sequence[Skip]) -> int | None:
+    """Return when a job is due next, apart from skipped occurrences."""
+    if fire is None or fire.due_ms is None or not skips:
+        return fire.due_ms if fire else None
+    following = kept_rule(rule_of(job.spec, job.anchor_ms), skips).next_after(fire.nominal_ms - 1)
+    return None if following is None else following + fire.due_ms - fire.nominal_ms
+
+
+def _local(job: Job, next_ms: int | None) -> str | None:
+    if next_ms is None or job.spec.type is not JobType.CRON:
         return None
-    return local_text(fire.due_ms, job.spec.timezone or "UTC")
+    return local_text(next_ms, job.spec.timezone or "UTC")
 
 
 def _transitions(row: Execution) -> tuple[TransitionView, ...]:

@@ -25,6 +25,7 @@ from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import Quotas
 from noonday.intake.receipts import Receipts
 from noonday.intake.schedule_previewer import SchedulePreviewer
+from noonday.intake.skip_service import SkipService
 from noonday.intake.tenant_service import TenantService
 from noonday.intake.visits import Visits
 from noonday.intake.worker_queries import WorkerQueries
@@ -48,6 +49,7 @@ class IntakeServices:
 
     jobs: JobService
     changer: JobChanger
+    skips: SkipService
     job_queries: JobQueries
     executions: ExecutionService
     occurrences: OccurrenceQueries
@@ -123,6 +125,7 @@ def intake_services(
         changer=JobChanger(
             jobs=job_service, editor=editor, query_store=query_store, receipts=receipts, presenter=presenter
         ),
+        skips=SkipService(editor=editor, presenter=presenter, clock=clock),
         job_queries=JobQueries(query_store, presenter),
         executions=ExecutionService(
             editor=editor,

@@ -93,3 +93,14 @@ class RunRequest(RequestBody, frozen=True, kw_only=True):
     )
     force: bool = False
     """Run although the overlap policy would skip or delay the run. Open executions continue."""
+
+
+class SkipRequest(RequestBody, frozen=True, kw_only=True):
+    """Request body of `POST /v1/jobs/{id}/skip`: exactly one of `at` and `next`."""
+
+    at: Instant | None = None
+    """Nominal time of the occurrence to skip."""
+    next: int | None = None
+    """Number of occurrences to skip, from the next one that is not skipped yet."""
+    reason: str | None = None
+    """Reason, for people. The decision shows it together with who skipped the occurrence."""

@@ -89,6 +89,15 @@ class ExecutionLogsView(_View, frozen=True, kw_only=True):
     attempts: tuple[AttemptLogsView, ...]
 
 
+class SkipView(_View, frozen=True, kw_only=True):
+    """An occurrence to come that will not fire."""
+
+    at: datetime
+    by: str
+    reason: str | None
+    requested_at: datetime
+
+
 class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=False):
     job_id: str
     tenant: str
@@ -102,6 +111,8 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     runs_left: int | None = None
     halted: str | None = None
     """Reason why the job is PAUSED, if no user has paused it."""
+    skips: tuple[SkipView, ...] = ()
+    """Occurrences to come that are skipped."""
     warnings: tuple[str, ...] = ()
     executions: tuple[ExecutionView, ...] = ()
     redacted: bool | UnsetType = UNSET

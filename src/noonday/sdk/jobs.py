@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
 from noonday.model.errors import InvalidInput, NoondayError
-from noonday.model.filters import PreviewRequest
+from noonday.model.filters import PreviewRequest, SkipRequest
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import BackfillView, ExecutionView, JobPage, JobView, OccurrencePage, Preview
@@ -140,6 +141,24 @@ class JobMethods(ApiMethods):
             body["payload"] = to_builtins(payload, "/payload")
         path = path_of("jobs", job_id, "trigger")
         return await self._http.change(ExecutionView, "POST", path, body or None, key=idempotency_key)
+
+    async def skip(
+        self, job_id: str, *, at: datetime | None = None, next: int | None = None, reason: str | None = None
+    ) -> JobView:
+        """Skip the occurrence at an instant, or the next ones: they will not fire. `skips` of the job shows them.
+
+        Raises Conflict if the occurrence is decided or dispatched already.
+        """
+        return await self._http.change(
+            JobView, "POST", path_of("jobs", job_id, "skip"), SkipRequest(at=at, next=next, reason=reason)
+        )
+
+    async def undo_skip(self, job_id: str, *, at: datetime | None = None) -> JobView:
+        """Undo the skip of the occurrence at an instant, or all skips of a job, before their time."""
+        path = path_of("jobs", job_id, "skip")
+        if at is not None:
+            path += "?" + urlencode({"at": at.isoformat()})
+        return await self._http.change(JobView, "DELETE", path)
 
     async def backfill(
         self, job_id: str, from_: datetime, to: datetime, *, backfill_id: str | None = None, preview: bool = False

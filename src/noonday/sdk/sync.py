@@ -105,6 +105,8 @@ class SyncJobMethods(_Resource[Client]):
     resume = blocking(JobMethods.resume)
     delete = blocking(JobMethods.delete)
     trigger = blocking(JobMethods.trigger)
+    skip = blocking(JobMethods.skip)
+    undo_skip = blocking(JobMethods.undo_skip)
     backfill = blocking(JobMethods.backfill)
     occurrences = blocking(JobMethods.occurrences)
     preview = blocking(JobMethods.preview)

@@ -70,9 +70,16 @@ class Edit:
         """
         change = self.change
         is_stopped = self.job.state is not JobState.ACTIVE and not change.executions
-        if not (change.cancel or change.suspend or change.rebase or self.new_revision or is_stopped):
+        if not (change.cancel or change.suspend or change.rebase or self._new_definition or is_stopped):
             return ()
         return tuple(sorted({self.before.job.spec.target.pool, *(e.pool for e in self.before.executions)}))
+
+    @property
+    def _new_definition(self) -> bool:
+        """Whether dispatches of the former revision differ from those of the new one. A skip concerns no dispatch."""
+        job, before = self.job, self.before.job
+        only_skips = job.skips != before.skips and job.spec == before.spec and job.payload == before.payload
+        return self.new_revision and not only_skips
 
     @property
     def added_watch(self) -> int:

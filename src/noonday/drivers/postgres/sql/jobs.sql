@@ -4,7 +4,8 @@ UPDATE jobs
 SET revision = :revision, state = :state, name = :name, type = :type, pool = :pool, handler = :handler, lane = :lane,
     unique_key = :unique_key, timeout_sec = :timeout_sec, heartbeat_sec = :heartbeat_sec, deadline_sec = :deadline_sec,
     watch = :watch, anchor_ms = :anchor_ms, created_ms = :created_ms, updated_ms = :updated_ms, trace = :trace,
-    endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload, touched = touched + 1
+    endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload, skips = :skips,
+    touched = touched + 1
 WHERE tenant = :tenant AND id = :id::uuid;
 
 -- name: watch_open
