@@ -51,7 +51,7 @@ def make_plausible(case: schemathesis.Case) -> None:
 
 
 def _place_in_pool_and_time(job: dict[str, Any]) -> None:
-    if "target" in job:
+    if job.get("target"):
         job["target"]["pool"] = "demo"
     for field, year in _YEARS.items():
         if job.get(field):

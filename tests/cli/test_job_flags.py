@@ -6,7 +6,7 @@ import click
 import msgspec
 import pytest
 
-from noonday.cli.job_flags import PLACES, in_flags, members_of, pool_of, read_json, spec_of
+from noonday.cli.job_flags import PLACES, in_flags, members_of, patch_of, pool_of, read_json, spec_of
 from noonday.cli.jobs import create
 from noonday.model.errors import InvalidInput
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Target
@@ -50,6 +50,27 @@ def flags(**given: str) -> dict[str, Any]:
 
 def spec(**given: str) -> JobSpec:
     return spec_of(members_of(flags(handler="h", pool="p", **given), None))
+
+
+def test_patch_has_the_given_flags_alone() -> None:
+    assert patch_of(flags(name="x", window="2h"), None) == {"name": "x", "catchUp": {"windowSec": 7200}}
+
+
+def test_patch_of_the_timing_removes_the_former_one() -> None:
+    patch = patch_of(flags(cron="0 3 * * *"), None)
+    assert (patch["type"], patch["schedule"]) == ("CRON", "0 3 * * *")
+    assert {name for name, value in patch.items() if value is None} == {"runAt", "delaySec", "everySec", "phaseSec"}
+
+
+def test_patch_replaces_the_whole_payload() -> None:
+    patch = patch_of(flags(payload='{"a": {"b": 1}}'), {"a": {"c": 2}, "d": 3})
+    assert patch == {"payload": {"a": {"b": 1, "c": None}, "d": None}}
+    with pytest.raises(click.BadParameter, match="cannot set a member to null"):
+        patch_of(flags(payload='{"a": null}'), None)
+
+
+def test_concurrency_without_ordered_ends_the_order() -> None:
+    assert patch_of(flags(concurrency="k=2"), None) == {"concurrency": {"key": "k", "limit": 2, "ordered": False}}
 
 
 def test_without_a_timing_a_job_runs_now() -> None:

@@ -126,6 +126,65 @@ def test_an_id_that_nothing_has_is_not_found(ask: Run) -> None:
     assert ask("job", "show", "01900000-0000-7000-8000-000000000000").exit_code == exits.NOT_FOUND
 
 
+def test_change_of_a_job_leaves_fields_without_a_flag_as_they_are(ask_json: Answer, ask: Run, name: str) -> None:
+    job = create(
+        ask_json, name, "--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--payload", '{"a": 1, "b": {"c": 2}}', "--tag", "x"
+    )  # fmt: skip
+    result = ask("job", "change", name, "--every", "90s", "--payload", '{"b": {"d": 3}}')
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"changed {name} ({job}), next ")
+    shown = ask_json("job", "show", job, "--json")
+    assert (shown["type"], shown["everySec"], shown["schedule"], shown["timezone"]) == ("INTERVAL", 90, None, None)
+    assert (shown["payload"], shown["tags"], shown["version"]) == ({"b": {"d": 3}}, ["x"], 2)
+
+
+def test_change_of_another_version_is_refused(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--at", FAR)
+    assert ask("job", "change", name, "--tag", "x", "--if-version", "1").exit_code == 0
+    result = ask("job", "change", name, "--tag", "y", "--if-version", "1")
+    assert "the job is at version 2, not 1" in result.stderr
+
+
+def test_change_without_a_flag_says_what_is_missing(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--at", FAR)
+    assert "nothing to change" in ask("job", "change", name).stderr
+
+
+def test_second_job_of_a_name_is_warned_about_the_first(ask_json: Answer, ask: Run, name: str) -> None:
+    first = create(ask_json, name, "--at", FAR)
+    created = ask("job", "create", "--handler", "demo.echo", "--name", name, "--at", FAR)
+    assert (created.exit_code, created.stderr.split(":")[0]) == (0, "warning")
+    assert first in created.stderr
+    create(ask_json, f"{name}-2", "--at", FAR)
+    changed = ask("job", "change", f"{name}-2", "--name", name)
+    assert first in changed.stderr
+
+
+def test_triggered_job_may_have_another_payload_and_pass_its_overlap_rule(
+    ask_json: Answer, ask: Run, name: str
+) -> None:
+    job = create(ask_json, name, "--at", FAR, "--overlap", "skip", "--payload", '{"a": 1}')
+    made = ask_json("job", "trigger", job, "--payload", '{"a": 2}', "--force", "--json")
+    assert ended(ask_json, job)["executionId"] == made["executionId"]
+    assert json.loads(ask("execution", "wait", made["executionId"]).stdout) == {"a": 2}
+
+
+def test_occurrences_are_skipped_and_shown_with_the_reason(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "0 3 1 1 *", "--start", FAR)
+    skipped = ask("job", "skip", name, "--next", "2", "--reason", "a holiday")
+    assert skipped.exit_code == 0
+    assert skipped.stdout.count("2099-01-01") == skipped.stdout.count("2100-01-01") == 1
+    shown = ask_json("job", "occurrences", name, "--from", FAR, "--to", "2101-12-01T00:00:00Z", "--json")
+    assert [each["outcome"] for each in shown["occurrences"]] == ["SKIPPED", "SKIPPED", "PLANNED"]
+    assert shown["occurrences"][0]["reason"].endswith(": a holiday")
+    undone = ask("job", "skip", name, "--undo", "--at", "2100-01-01T03:00:00Z").stdout
+    assert "next 2100-01-01" in undone
+    assert undone.count("2100-01-01") == 1
+    assert "skips nothing" in ask("job", "skip", name, "--undo").stdout
+    assert "mutually exclusive" in ask("job", "skip", name, "--at", FAR, "--next", "1").stderr
+    assert "--undo goes with --at alone" in ask("job", "skip", name, "--undo", "--next", "1").stderr
+
+
 @pytest.mark.slow
 def test_a_paused_job_can_be_resumed_and_cancelled(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "@yearly")

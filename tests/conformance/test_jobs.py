@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from noonday.intake import skips
 from noonday.model.change import Change, ChangeResult, NewExecution, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import Cause, Outcome, State
@@ -13,6 +14,7 @@ from noonday.model.ids import PARTITIONS, JobId, TenantId, execution_id
 from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
 from noonday.model.receipt import Receipt
 from noonday.model.retry import Backoff, RetryPolicy
+from noonday.model.skip import Skip
 from noonday.model.snapshot import Scope, Snapshot
 from noonday.ports.firing import Firing
 from noonday.ports.jobs import Jobs
@@ -445,6 +447,53 @@ async def test_a_buffered_execution_waits_for_the_open_one(crank: Crank) -> None
     assert [e.key for e in applied.entries] == [trigger(one).id]
     settled = await crank.settle(report(await crank.fire_one()))
     assert [e.key for e in settled.entries] == [trigger(one, "2").id]
+
+
+async def test_skip_is_stored_and_refuses_a_fire_that_was_planned_before(crank: Crank, query_store: QueryStore) -> None:
+    one = job(every())
+    await crank.add(one)
+    requests = await crank.plan(await crank.due())
+    applied = await crank.change(one, lambda before: skips.skip(before, None, 2, "ann", "why", NOW_MS, audit()))
+    assert applied.fenced == ()
+    row = await query_store.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.job.skips == (
+        Skip(NOW_MS, "ann", NOW_MS + 1, "why"),
+        Skip(NOW_MS + MINUTE, "ann", NOW_MS + 1, "why"),
+    )
+    refused = await crank.store.firing.fire(crank.owner, requests, NOW_MS)
+    assert (refused.refused, refused.dispatches) == (1, ())
+    fired = await crank.fire(refused.entries)
+    assert (fired.dispatches, fired.decided) == ((), {"SKIPPED": 1})
+    (decision,) = await query_store.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
+    assert (decision.from_ms, decision.outcome, decision.reason) == (NOW_MS, "SKIPPED", "skipped by ann: why")
+    await crank.change(one, lambda before: skips.undo(before, NOW_MS + MINUTE, NOW_MS + 5, audit()))
+    (dispatch,) = (await crank.fire(at_ms=NOW_MS + MINUTE)).dispatches
+    assert dispatch.nominal_ms == NOW_MS + MINUTE
+
+
+async def test_skip_leaves_dispatched_executions_alone(crank: Crank) -> None:
+    one = job(every())
+    await crank.add(one)
+    dispatch = await crank.fire_one()
+    applied = await crank.change(one, lambda before: skips.skip(before, None, 1, "ann", None, NOW_MS, audit()))
+    assert (applied.revocations, applied.fenced) == ((), ())
+    await crank.settle(report(dispatch))
+    assert await crank.states_of(one) == ["SUCCEEDED"]
+
+
+async def test_payload_of_an_execution_replaces_that_of_its_job_and_passes_to_its_retry(crank: Crank) -> None:
+    one = job(spec(retry_policy=RetryPolicy(max_attempts=1)), payload=b"of the job")
+    await crank.add(one)
+    own = msgspec.structs.replace(trigger(one), payload=b"\0own")
+    await crank.change(one, Change(fire=Fire(NOW_MS, None), executions=(own, trigger(one, "2"))))
+    fired = {each.execution_id: each.payload for each in (await crank.fire()).dispatches}
+    assert fired == {own.id: b"\0own", trigger(one, "2").id: b"of the job"}
+    newer = msgspec.structs.replace(one, revision=2, payload=b"newer")
+    retry = NewExecution(execution_id(one.id, NOW_MS, "retry:1"), NOW_MS, NOW_MS, Cause.RETRY_OF, retry_of=own.id)
+    await crank.change(one, Change(job=newer, fire=Fire(NOW_MS, None), executions=(retry,)))
+    (again,) = (await crank.fire()).dispatches
+    assert (again.execution_id, again.payload) == (retry.id, b"\0own")
 
 
 async def test_a_dead_letter_is_retried_by_an_execution_that_names_it(crank: Crank, query_store: QueryStore) -> None:

@@ -380,6 +380,14 @@ async def test_unique_keys_are_taken_within_a_tenant(crank: Crank, query_store: 
     assert await query_store.keys_taken(TENANT, []) == set()
 
 
+async def test_first_two_jobs_of_a_name_are_found_without_cancelled_ones(crank: Crank, query_store: QueryStore) -> None:
+    cancelled, first, second, third = [job(spec(name="nightly")) for _ in range(4)]
+    await crank.add(cancelled, first, second, third, job(spec(name="hourly")), job(spec(name="nightly"), tenant=OTHER))
+    await crank.change(cancelled, Change(job=msgspec.structs.replace(cancelled, state=JobState.CANCELLED)))
+    assert await query_store.jobs_named(TENANT, ["nightly", "weekly", NUL]) == {"nightly": [first.id, second.id]}
+    assert await query_store.jobs_named(TENANT, []) == {}
+
+
 # Ids, cursors and texts that no database can store
 
 

@@ -22,6 +22,7 @@ import structlog
 from click.testing import CliRunner
 
 from noonday import Context, Noonday
+from noonday.api.job_patch import JobPatch
 from noonday.cli.main import main
 from noonday.cli.tenant_file import read_tenants
 from noonday.model.cron_parsing import explain
@@ -147,7 +148,7 @@ def test_every_body_that_curl_sends_is_accepted(block: Block) -> None:
     words = shlex.split(block.text.replace("\\\n", " "))
     url = next(word for word in words if word.startswith(HERE))
     body = words[words.index("-d") + 1].encode()
-    kind = PreviewRequest if url.endswith("/preview") else JobSpec
+    kind = JobPatch if "PATCH" in words else PreviewRequest if url.endswith("/preview") else JobSpec
     read = BodyDecoder(kind).decode(body)
     if isinstance(read, JobSpec):
         check(read, NOW_MS)

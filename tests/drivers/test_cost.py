@@ -17,7 +17,7 @@ from noonday.drivers.postgres.store import open_store as open_postgres
 from noonday.drivers.postgres.transactional import PostgresCompletions
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions, InlineDatabase
 from noonday.drivers.sqlite.store import open_store as open_sqlite
-from noonday.intake import edits
+from noonday.intake import edits, triggers
 from noonday.model.change import Change, NewJob
 from noonday.model.execution import Outcome
 from noonday.model.firing import Kind
@@ -187,7 +187,7 @@ async def fire(case: Case) -> None:
 
 
 async def trigger(case: Case) -> None:
-    await case.change(lambda before: edits.trigger(before, "k", NOW_MS, audit()))
+    await case.change(lambda before: triggers.trigger(before, "k", NOW_MS, audit()))
 
 
 async def backfill(case: Case) -> None:

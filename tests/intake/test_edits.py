@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noonday.intake import edits
+from noonday.intake import edits, triggers
 from noonday.model.change import Change
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import RETURN_REASONS, Cause, Execution, State
@@ -473,7 +473,7 @@ GONE = seen(job(every(), state=JobState.CANCELLED), Fire(NOW_MS, None))
         lambda: edits.replace(GONE, every(), None, NOW_MS, BY),
         lambda: edits.pause(GONE, NOW_MS, BY),
         lambda: edits.resume(GONE, NOW_MS, BY),
-        lambda: edits.trigger(GONE, "k", NOW_MS, BY),
+        lambda: triggers.trigger(GONE, "k", NOW_MS, BY),
         lambda: edits.backfill(GONE, [NOW_MS], "b", NOW_MS, BY),
         lambda: edits.retry_dead(GONE, execution(GONE.job, state=State.DEAD), NOW_MS, BY),
     ],
@@ -489,7 +489,7 @@ def test_a_deleted_job_stays_deleted(edit: object) -> None:
 
 def test_a_trigger_runs_now_besides_the_schedule() -> None:
     one = job(every())
-    change = edits.trigger(seen(one, waiting(one, NOW_MS + MINUTE)), "key", NOW_MS + 5, BY)
+    change = triggers.trigger(seen(one, waiting(one, NOW_MS + MINUTE)), "key", NOW_MS + 5, BY)
     (made,) = change.executions
     assert (made.nominal_ms, made.due_ms, made.cause, made.buffered) == (NOW_MS + 5, NOW_MS + 5, Cause.TRIGGER, False)
     assert (change.job, change.fire, change.cancel) == (None, None, ())
@@ -497,7 +497,7 @@ def test_a_trigger_runs_now_besides_the_schedule() -> None:
 
 def test_the_same_key_at_the_same_time_is_the_same_trigger() -> None:
     before = seen(job(every()), None)
-    made = [edits.trigger(before, key, NOW_MS, BY).executions[0].id for key in ("a", "a", "b")]
+    made = [triggers.trigger(before, key, NOW_MS, BY).executions[0].id for key in ("a", "a", "b")]
     assert made[0] == made[1] != made[2]
     assert execution_id(before.job.id, NOW_MS) not in made
 
@@ -509,7 +509,7 @@ def test_the_same_key_at_the_same_time_is_the_same_trigger() -> None:
 def test_a_trigger_heeds_the_overlap_of_its_job(overlap: Overlap, buffered: bool, cancels: bool) -> None:
     one = job(every(overlap=overlap))
     running = execution(one, state=State.RUNNING)
-    change = edits.trigger(seen(one, None, running), "key", NOW_MS, BY)
+    change = triggers.trigger(seen(one, None, running), "key", NOW_MS, BY)
     assert change.executions[0].buffered is buffered
     assert [name for name, _ in change.cancel] == ([running.id] if cancels else [])
 
@@ -520,7 +520,7 @@ def test_a_trigger_that_would_be_skipped_is_refused(overlap: Overlap) -> None:
     running = execution(one, state=State.RUNNING)
     behind = execution(one, NOW_MS + MINUTE, fired_ms=None, buffered=1)
     with pytest.raises(Conflict, match=overlap):
-        edits.trigger(seen(one, None, running, behind), "key", NOW_MS, BY)
+        triggers.trigger(seen(one, None, running, behind), "key", NOW_MS, BY)
 
 
 # Backfills

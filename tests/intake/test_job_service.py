@@ -37,6 +37,7 @@ def jobs(parts: Parts, created: list[tuple[int, int]]) -> JobService:
         sender=parts.sender,
         drafter=parts.drafter,
         quotas=parts.quotas,
+        query_store=parts.store.query_store,
         receipts=parts.receipts,
         presenter=parts.presenter,
         clock=parts.clock,

@@ -226,6 +226,28 @@ MUTANTS = (
             after="result = (replace(result[0], nominal_ms=result[0].nominal_ms + 1), result[1])",
         ),
     ),
+    _mutant(
+        "payload-of-trigger-lost",
+        "I11",
+        wrapped("intake/triggers.py", "trigger", before="given['payload'] = None"),
+        quick=True,
+    ),
+    _mutant(
+        "force-ignored",
+        "force",
+        wrapped("intake/triggers.py", "trigger", before="given['force'] = False"),
+    ),
+    _mutant(
+        "skips-ignored",
+        "skip",
+        wrapped(FIRING, "plan_fire", before=REPLACE + "; given['job'] = replace(given['job'], skips=())"),
+        quick=True,
+    ),
+    _mutant(
+        "skips-forgotten",
+        "skip",
+        returning(FIRING, "skips_from", "()"),
+    ),
     # Rules that random runs exercise too rarely, and directed runs exercise.
     _mutant(
         "order-ignored",

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from noonday.crypto.keyring import Keyring
 from noonday.drivers.memory.bus import MemoryBus
@@ -37,14 +39,16 @@ from noonday.model.errors import (
     QuotaExceeded,
     StoreUnavailable,
 )
+from noonday.model.filters import RunRequest, SkipRequest
 from noonday.model.handler import Handler, Mode
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
+from noonday.model.merge_patch import merged
 from noonday.model.message import Dispatch, LogEntry, Oversized
 from noonday.model.rate import Rate
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.turns import MOST_OF_A_TENANT
-from noonday.model.view import JobView, TenantSettings
+from noonday.model.view import ExecutionView, JobView, TenantSettings
 from noonday.wiring.drivers import Drivers
 from noonday.wiring.engine import Engine
 from noonday.wiring.settings import Settings
@@ -97,6 +101,8 @@ class Disk:
     check_every: int = 5
     interrupts: list[int] = field(default_factory=list)
     """The number of steps of SQLite's virtual machine after which a coming transaction is interrupted."""
+    forced: Counter[str] = field(default_factory=Counter)
+    """Number of triggers of each job that were to pass its overlap rule."""
     spans: list[Span] = field(default_factory=list)
     """The time of the last interruption."""
 
@@ -115,7 +121,7 @@ class Disk:
             commit_group(self.conn, requests, "disk")
         self.commits += 1
         if self.commits % self.check_every == 0 and not self.problems:
-            self.problems += list(check_commit(self.conn))
+            self.problems += list(check_commit(self.conn, self.forced))
 
     def _commit_interrupted(self, requests: Sequence[PendingWork[Any]], steps: int) -> None:
         left = [1]
@@ -489,12 +495,15 @@ class Simulation:
         return msgspec.structs.replace(spec, unique_key=key, payload={**spec.payload, "v": self.world.now_ms()})
 
     async def replace(self, job: str, spec: JobSpec, caller: Caller = USER) -> JobView | None:
+        return await self._replace(job, spec, lambda engine: engine.services.jobs.replace(caller, job, spec))
+
+    async def _replace(
+        self, job: str, spec: JobSpec, request: Callable[[Engine], Awaitable[JobView]]
+    ) -> JobView | None:
         value = spec.payload["v"]
         known = self._specs.pop(job, None)
         count = len(self.history.answers)
-        shown = await self.ask(
-            "replace", job, lambda engine: engine.services.jobs.replace(caller, job, spec), value, spec
-        )
+        shown = await self.ask("replace", job, request, value, spec)
         if shown is not None:
             self._specs[job] = spec
         elif known is not None and len(self.history.answers) == count:
@@ -569,6 +578,9 @@ class Simulation:
         random = self.random
         job = random.choice(jobs)
         caller = CALLERS[TenantId(job.tenant)]
+        if self.load.changes and self.load.random.random() < 0.4:
+            await self._change(job.job_id, caller)
+            return
         action = random.choice(
             ["replace", "pause", "resume", "delete", "trigger", "cancel", "cancel", "backfill", "retry", "intrude"]
         )
@@ -589,6 +601,56 @@ class Simulation:
             await self._intrude(job)
         else:
             await self.ask(action, job.job_id, lambda e: getattr(e.services.jobs, action)(caller, job.job_id))
+
+    async def _change(self, job: str, caller: Caller) -> None:
+        """Patch a job, or trigger it in another way than usual."""
+        random = self.load.random
+        kind = random.random()
+        if kind < 0.3:
+            await self.patch(job, caller)
+            return
+        if kind < 0.6:
+            await self.skip(job, random.randint(1, 3), caller)
+            return
+        if kind < 0.7:
+            await self.undo_skip(job, caller=caller)
+            return
+        payload = {"v": self.world.now_ms(), "own": True, **random.choice(_BEHAVIOURS)}
+        request = RunRequest(payload=random.choice([UNSET, payload]), force=random.random() < 0.5)
+        await self.trigger(job, request, caller)
+
+    async def patch(self, job: str, caller: Caller = USER, **fields: Any) -> JobView | None:
+        """Patch the payload and some other fields of a recurring job whose definition is known."""
+        known = self._specs.get(job)
+        if known is None or known.one_shot:
+            return None
+        patch = {"payload": {"v": self.world.now_ms()}, **(fields or self.load.random.choice(_PATCHES))}
+        wanted = merged(msgspec.json.decode(msgspec.json.encode(known)), patch)
+        spec = msgspec.json.decode(msgspec.json.encode(wanted), type=JobSpec)
+        return await self._replace(job, spec, lambda e: e.services.changer.patch(caller, job, patch))
+
+    async def skip(self, job: str, count: int, caller: Caller = USER) -> JobView | None:
+        """Skip the next occurrences of a job. The answer has all that are skipped from then on."""
+        request = SkipRequest(next=count, reason="of the simulation")
+        shown = await self.ask("skip", job, lambda e: e.services.skips.skip(caller, job, request))
+        if shown is not None and not shown.skips:
+            self.history.problems.append(
+                f"skip: {count} occurrences of job {job} were skipped, and the answer shows none"
+            )
+        return shown
+
+    async def undo_skip(self, job: str, at_ms: int | None = None, caller: Caller = USER) -> JobView | None:
+        return await self.ask("unskip", job, lambda e: e.services.skips.undo(caller, job, at_ms), at_ms)
+
+    async def trigger(self, job: str, request: RunRequest, caller: Caller = USER) -> ExecutionView | None:
+        if request.force:
+            self.disk.forced[job] += 1
+        shown = await self.ask(
+            "trigger", job, lambda e: e.services.jobs.trigger(caller, job, request=request), value=request
+        )
+        if shown is not None and request.force and shown.next_attempt_at is None:
+            self.history.problems.append(f"force: {shown.execution_id} waits for another execution of job {job}")
+        return shown
 
     async def _backfill(self, job: JobView, caller: Caller) -> None:
         spec = self._specs.get(job.job_id)
@@ -738,6 +800,17 @@ _BEHAVIOURS: list[dict[str, Any]] = [
     {"do": "fail", "times": 99},
     {"do": "never again"},
     {"do": "snooze", "times": 2},
+]
+
+
+_PATCHES: list[dict[str, Any]] = [
+    {},
+    {"timeoutSec": 0.5},
+    {"overlap": None, "concurrency": None},
+    {"overlap": "SKIP"},
+    {"catchUp": {"policy": "ALL"}},
+    {"type": "INTERVAL", "everySec": 2.5, "schedule": None, "timezone": None},
+    {"type": "CRON", "schedule": "*/3 * * * * *", "everySec": None, "phaseSec": None},
 ]
 
 

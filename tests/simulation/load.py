@@ -28,6 +28,8 @@ class Load:
     """Some handlers run in threads: they cannot be cancelled, and some of them run for longer than the grace."""
     other_keeps_days: int | None = None
     """The retention of the other tenant, if it has its own."""
+    changes: bool = False
+    """Some requests patch jobs, and trigger them with their own payload or past their overlap rule."""
 
 
 def load_of(seed: int) -> Load:
@@ -42,4 +44,5 @@ def load_of(seed: int) -> Load:
         largest_message=3_000 if seed % 23 < 6 else None,
         threads=seed % 29 < 7,
         other_keeps_days=1 if seed % 26 < 3 else None,
+        changes=seed % 31 < 9,
     )

@@ -23,6 +23,7 @@ from noonday.model.job import CatchUpPolicy, JobSpec, JobState, JobType, Overlap
 from noonday.model.schedule import CronRule
 from tests.simulation.history import Answer, History
 from tests.simulation.rows import Rows, StoredDecision, StoredExecution, StoredJob
+from tests.simulation.skips import CHANGING, KnownSkips
 
 LEAD_MS = 250
 """An occurrence may be dispatched this many ms before its instant."""
@@ -136,6 +137,7 @@ class Plan:
     now_ms: int
     calm: bool
     """Whether the run had no disturbance."""
+    skips: KnownSkips = field(default_factory=KnownSkips)
     skew_ms: int = 0
     """The largest offset of the clocks in ms. The bounds of steps and definitions include it."""
     _known: dict[int, frozenset[Status]] = field(default_factory=dict)
@@ -143,6 +145,7 @@ class Plan:
     def problems(self) -> Iterator[str]:
         yield from self._missing()
         yield from self._besides()
+        yield from self._despite_skips()
         for decision in self.decisions:
             yield from self._allowed(decision)
         yield from self._too_many()
@@ -290,6 +293,23 @@ class Plan:
             else:
                 yield from self._should_be_missed(execution, statuses)
 
+    def _despite_skips(self) -> Iterator[str]:
+        """Executions and decisions of occurrences that were skipped when they were made."""
+        for execution in self.executions:
+            if execution.cause == Cause.SCHEDULE and self._is_skipped(execution.nominal_ms, execution.created_ms):
+                yield f"skip: execution {execution.id} of {execution.nominal_ms} was made although it was skipped"
+        for decision in self.decisions:
+            if decision.outcome == "SKIPPED" and decision.reason.startswith("skipped by"):
+                continue
+            inside = {time for each in self.skips.shown for time in each.times or ()}
+            hidden = [time for time in inside if decision.from_ms <= time <= decision.to_ms]
+            for time in hidden:
+                if self._is_skipped(time, decision.decided_ms):
+                    yield f"skip: {time} was skipped, and decision {decision} does not say so"
+
+    def _is_skipped(self, time: int, at_ms: int) -> bool:
+        return self.skips.surely(time, at_ms - self._same_ms, at_ms + self._same_ms)
+
     def _comes_too_early(self, execution: StoredExecution) -> bool:
         """Whether no definition was in force at the time of an occurrence."""
         one_shot = any(d.spec.one_shot and d.has(execution.nominal_ms) for d in self.definitions)
@@ -357,8 +377,9 @@ class Plan:
             return "all are to be made up for"
         if catch_up.policy is CatchUpPolicy.NONE:
             return None if due_now - decision.to_ms > MISFIRE_MS else f"{decision.to_ms} is not late"
-        later = next(definition.times(decision.to_ms + 1, due_now), None)
-        return None if later is not None else f"{decision.to_ms} is the latest"
+        later = definition.times(decision.to_ms + 1, due_now)
+        is_later = any(not self._is_skipped(time, decision.decided_ms) for time in later)
+        return None if is_later else f"{decision.to_ms} is the latest"
 
     def _expired(self, decision: StoredDecision, definition: Definition) -> str | None:
         deadline = definition.spec.start_deadline_sec
@@ -369,6 +390,12 @@ class Plan:
         return None if late_ms + self.skew_ms > deadline * 1000 else f"it was {late_ms} ms late"
 
     def _skipped(self, decision: StoredDecision, definition: Definition) -> str | None:
+        if decision.reason.startswith("skipped by"):
+            decided_ms = decision.decided_ms
+            if decision.count != 1 or decision.from_ms != decision.to_ms:
+                return "a skip is of one occurrence"
+            is_not = self.skips.surely_not(decision.from_ms, decided_ms - self._same_ms, decided_ms + self._same_ms)
+            return "nobody skipped it" if is_not else None
         if definition.spec.overlap is Overlap.ALLOW:
             return "overlap is allowed"
         slack_ms = (2_000 if self.calm else DISTURBED_MS) + self.skew_ms
@@ -416,6 +443,9 @@ def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Pl
     for answer in history.asked("create", "replace", "pause", "resume", "delete"):
         if answer.target:
             by_job[answer.target].append(answer)
+    of_skips: dict[str, list[Answer]] = defaultdict(list)
+    for answer in history.asked(*CHANGING):
+        of_skips[answer.target].append(answer)
     unanswered = [a for a in history.answers if a.action == "create?" and a.spec is not None]
     for job in {**dict.fromkeys(by_job), **rows.jobs}:
         stored = rows.jobs.get(job)
@@ -425,7 +455,8 @@ def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Pl
         requests = [made, *sorted((a for a in by_job[job] if a.verb != "create"), key=lambda a: a.asked_ms)]
         if any(a.verb == "replace" and a.spec is None for a in requests):
             continue  # the replacing definition was not noted
-        yield _plan_of(job, requests, rows, stored, now_ms, calm, history.skew_ms)
+        plan = _plan_of(job, requests, rows, stored, now_ms, calm, history.skew_ms)
+        yield replace(plan, skips=KnownSkips.of(of_skips[job], history.skew_ms), _known={})
 
 
 def _creation(

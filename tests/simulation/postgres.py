@@ -439,7 +439,7 @@ class PostgresSimulation(ClusterSimulation):
         self._statements += 1
         if self._statements % CHECK_EVERY == 0 and not self.disk.problems:
             copy = self._copied(UNFINISHED)
-            self.disk.problems += list(check_commit(copy))
+            self.disk.problems += list(check_commit(copy, self.disk.forced))
             copy.close()
 
     async def fault(self) -> None:

@@ -66,6 +66,7 @@ class StoredDecision(NamedTuple):
     count: int
     outcome: str
     decided_ms: int
+    reason: str = ""
 
 
 class Rows(Protocol):
@@ -117,7 +118,7 @@ class SqliteRows:
     @cached_property
     def decisions(self) -> Mapping[str, Sequence[StoredDecision]]:
         found: dict[str, list[StoredDecision]] = defaultdict(list)
-        for row in self._rows("job_id, from_ms, to_ms, count, outcome, decided_ms", "decisions"):
+        for row in self._rows("job_id, from_ms, to_ms, count, outcome, decided_ms, reason", "decisions"):
             found[row[0]].append(StoredDecision(*row))
         return found
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import pytest
 from noonday.drivers.memory.hot_index import MemoryHotIndex
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.model.execution import State
+from noonday.model.filters import SkipRequest
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap
 from noonday.model.view import JobView
 from tests.simulation.embedded import QUICK, USER, Simulation
@@ -468,3 +469,57 @@ def test_edit_overdue_while_paused() -> None:
     simulation = play(director)
     assert one(simulation, "SELECT outcome FROM decisions") == ("EDITED",)
     assert [effect.payload["v"] for effect in simulation.history.effects] == [2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before_ms", [300, 210, 195, 150, 60, 20, 5])
+def test_skip_races_fire(before_ms: int) -> None:
+    """A skip arrives while its occurrence is planned or dispatched ahead of its instant: it holds, or it is refused."""
+
+    async def scenario(simulation: Simulation) -> None:
+        job = await created(simulation, each_second(simulation, 6))
+        for _ in range(4):
+            now_ms = simulation.world.now_ms()
+            await asyncio.sleep((1_000 - now_ms % 1_000 + 1_000 - before_ms) / 1000)
+            await simulation.skip(job.job_id, 1)
+
+    simulation = play(scenario)
+    skipped = one(simulation, "SELECT count(*) FROM decisions WHERE outcome = 'SKIPPED'")[0]
+    assert skipped == len(simulation.history.answered("skip")) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_skip_then_die(when: str) -> None:
+    """The process dies right after a skip was acknowledged and is away over its time, or dies right after its decision."""
+
+    async def scenario(simulation: Simulation) -> None:
+        job = await created(simulation, each_second(simulation, 30, catch_up=CatchUp(CatchUpPolicy.ALL)))
+        await simulation.skip(job.job_id, 3)
+        if when == "after":
+            await until(lambda: one(simulation, "SELECT 1 FROM decisions"))
+        await kill(simulation)
+
+    simulation = play(scenario)
+    rows = simulation.disk.conn.execute("SELECT outcome, count FROM decisions").fetchall()
+    assert rows == [("SKIPPED", 1)] * 3
+
+
+@pytest.mark.slow
+def test_skip_during_pause() -> None:
+    """A skipped time passes while its job is paused: it is SKIPPED, and what passed around it PAUSED."""
+
+    async def scenario(simulation: Simulation) -> None:
+        job = await created(simulation, each_second(simulation, 12))
+        await asyncio.sleep(1.5)
+        await simulation.ask("pause", job.job_id, lambda e: e.services.jobs.pause(USER, job.job_id))
+        times = [datetime.fromtimestamp(simulation.world.now_ms() // 1000 + ahead, UTC) for ahead in (3, 5)]
+        for at in times:
+            request = SkipRequest(at=at)
+            await simulation.ask("skip", job.job_id, lambda e, r=request: e.services.skips.skip(USER, job.job_id, r))  # type: ignore[misc]
+        await asyncio.sleep(7)
+        await simulation.ask("resume", job.job_id, lambda e: e.services.jobs.resume(USER, job.job_id))
+
+    simulation = play(scenario)
+    rows = simulation.disk.conn.execute("SELECT outcome FROM decisions ORDER BY from_ms").fetchall()
+    assert [row[0] for row in rows] == ["PAUSED", "SKIPPED", "PAUSED", "SKIPPED", "PAUSED"]

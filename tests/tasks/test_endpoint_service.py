@@ -32,6 +32,7 @@ def endpoints(parts: Parts) -> EndpointService:
         sender=parts.sender,
         drafter=parts.drafter,
         quotas=parts.quotas,
+        query_store=parts.store.query_store,
         receipts=parts.receipts,
         presenter=parts.presenter,
         clock=parts.clock,

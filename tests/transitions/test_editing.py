@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from noonday.intake import edits
+from noonday.intake import edits, triggers
 from noonday.model.change import Change
 from noonday.model.errors import Conflict
 from noonday.model.execution import OPEN, WATCH_OVERLAP
@@ -36,7 +36,7 @@ def change_of(choose: Choices, keys: Sequence[Concurrency | None] = ANY_KEY) -> 
             lambda before: edits.pause(before, NOW_MS, BY),
             lambda before: edits.resume(before, NOW_MS, BY),
             lambda before: edits.delete(before, NOW_MS, BY),
-            lambda before: edits.trigger(before, "key", NOW_MS, BY),
+            lambda before: triggers.trigger(before, "key", NOW_MS, BY),
             lambda before: edits.replace(before, new, None, NOW_MS, BY),
             lambda before: edits.cancel_execution(before, before.known_open[-1].id, "cancelled by ann", BY),
         ]
@@ -153,7 +153,7 @@ def test_job_that_is_paused_already_is_fenced_again() -> None:
 def test_execution_of_a_change_that_exists_already_is_not_created_again() -> None:
     one = job()
     store = MemoryRows.of([one], [execution(one, NOW_MS - MINUTE)])
-    trigger: Decide = lambda before: edits.trigger(before, "key", NOW_MS, BY)  # noqa: E731
+    trigger: Decide = lambda before: triggers.trigger(before, "key", NOW_MS, BY)  # noqa: E731
     first = store.edit(one.id, trigger)
     assert len(first.writes.new) == 1
     assert first.after.edit(one.id, trigger).writes.new == {}

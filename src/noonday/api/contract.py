@@ -10,6 +10,7 @@ from noonday.api.cron_pattern import CRON
 from noonday.api.schemas import Schema, choice, constrain, drop_empty_defaults, only
 from noonday.model.job import JOB_BOUNDS, YEAR_SEC, JobType, wire_name
 from noonday.model.retry import MAX_DELAY_MS
+from noonday.model.skip import MOST_SKIPS
 from noonday.model.tenancy import IN_POOL_BOUNDS, POOL_BOUNDS, TENANT_BOUNDS
 
 TARGET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"
@@ -28,6 +29,7 @@ _BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
         "multiplier": (1, 100),
         "maxDelayMs": (0, MAX_DELAY_MS),
     },
+    "SkipRequest": {"next": (1, MOST_SKIPS)},
     "PoolSettings": POOL_BOUNDS,
     "PreviewRequest": {"everySec": (1, 10**9), "phaseSec": (0, 10**9)},
     "TenantSettings": TENANT_BOUNDS,
@@ -47,6 +49,7 @@ _PATTERNS: dict[str, dict[str, Schema]] = {
     "Concurrency": {"key": {"pattern": NAME}},
     "PreviewRequest": {"schedule": _SCHEDULE, "from": {"pattern": INSTANT}},
     "BackfillRequest": {"from": {"pattern": INSTANT}, "to": {"pattern": INSTANT}},
+    "SkipRequest": {"at": {"pattern": INSTANT}},
     "AcknowledgeRequest": {"until": {"pattern": INSTANT}},
 }
 _RECURRING = {"startAt", "endAt", "maxRuns", "catchUp"}

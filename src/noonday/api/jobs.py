@@ -1,15 +1,19 @@
 """/v1/jobs: jobs and their schedules."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from noonday.api.context import RequestContext
+from noonday.api.job_patch import JobPatch
 from noonday.api.query import ViewQuery
+from noonday.api.reply import JSON
 from noonday.api.routing import Cursor, JobIdInPath, PageSize, Route
+from noonday.model.filters import RunRequest
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import ExecutionView, JobPage, JobView
 
+MERGE_PATCH = "application/merge-patch+json"
 JobStateName = Literal["ACTIVE", "PAUSED", "COMPLETED", "DEAD", "CANCELLED"]
 
 
@@ -58,13 +62,29 @@ async def get_job(context: RequestContext, job_id: JobIdInPath, query: JobDetail
     )
 
 
-async def replace_job(context: RequestContext, job_id: JobIdInPath, body: JobSpec, if_version: int | None) -> JobView:
+async def replace_job(
+    context: RequestContext, job_id: JobIdInPath, body: msgspec.Raw, if_version: int | None
+) -> JobView:
     """Replace the whole definition of a job.
 
     Started executions keep the definition that they were fired with. With If-Match, the job is replaced only if it has that
-    version; otherwise the response is 412.
+    version; otherwise the response is 412. The body may be what GET returned: its read-only fields are ignored. If `state` or
+    `version` differ from those of the job, `warnings` says so; `jobId` and `tenant` of another job are rejected with 422.
     """
-    return await context.intake.jobs.replace(context.caller, job_id, body, if_version=if_version, idem=context.idem)
+    return await context.intake.changer.replace(context.caller, job_id, body, if_version=if_version, idem=context.idem)
+
+
+async def change_job(
+    context: RequestContext, job_id: JobIdInPath, body: dict[str, Any], if_version: int | None
+) -> JobView:
+    """Change some fields of a job.
+
+    The body is a JSON merge patch (RFC 7396) of the job's definition: fields that it names are set, also inside objects such as
+    `catchUp` and an object in `payload`; null removes a field, which then has its default. A one-time or delayed job keeps its
+    time unless `type`, `runAt` or `delaySec` change. Executions are treated as by PUT. With If-Match, the job is changed only if
+    it has that version; otherwise the response is 412.
+    """
+    return await context.intake.changer.patch(context.caller, job_id, body, if_version=if_version, idem=context.idem)
 
 
 async def delete_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
@@ -82,12 +102,13 @@ async def resume_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
     return await context.intake.jobs.resume(context.caller, job_id, context.idem)
 
 
-async def trigger_job(context: RequestContext, job_id: JobIdInPath) -> ExecutionView:
+async def trigger_job(context: RequestContext, job_id: JobIdInPath, body: RunRequest) -> ExecutionView:
     """Run a job now, in addition to its schedule.
 
-    With an Idempotency-Key it runs once, even if the request is repeated. 409 if an execution is open and `overlap` is SKIP.
+    `payload` replaces the job's payload for this run. With an Idempotency-Key it runs once, even if the request is repeated. 409
+    if an execution is open and `overlap` is SKIP, unless `force` is true.
     """
-    return await context.intake.jobs.trigger(context.caller, job_id, context.idem)
+    return await context.intake.jobs.trigger(context.caller, job_id, context.idem, request=body)
 
 
 def _has_no_next_fire(job: JobView) -> bool:
@@ -100,9 +121,10 @@ ROUTES = (
     ),
     Route("GET", "/v1/jobs", list_jobs, scope="read"),
     Route("GET", "/v1/jobs/{jobId}", get_job, scope="read"),
-    Route("PUT", "/v1/jobs/{jobId}", replace_job, scope="write"),
+    Route("PUT", "/v1/jobs/{jobId}", replace_job, scope="write", body_schema=JobSpec),
+    Route("PATCH", "/v1/jobs/{jobId}", change_job, scope="write", accepts=(MERGE_PATCH, JSON), body_schema=JobPatch),
     Route("DELETE", "/v1/jobs/{jobId}", delete_job, scope="write"),
     Route("POST", "/v1/jobs/{jobId}/pause", pause_job, scope="write"),
     Route("POST", "/v1/jobs/{jobId}/resume", resume_job, scope="write"),
-    Route("POST", "/v1/jobs/{jobId}/trigger", trigger_job, scope="write", status=201),
+    Route("POST", "/v1/jobs/{jobId}/trigger", trigger_job, scope="write", status=201, body_is_optional=True),
 )

@@ -10,9 +10,9 @@ from noonday.api.contract import INSTANT
 from noonday.api.instants import bounded_ms, require_order, span_ms
 from noonday.api.query import Query
 from noonday.api.routing import JobIdInPath, PageSize, Route
-from noonday.model.filters import Instant
+from noonday.model.filters import Instant, SkipRequest
 from noonday.model.job import RequestBody
-from noonday.model.view import BackfillView, OccurrencePage
+from noonday.model.view import BackfillView, JobView, OccurrencePage
 
 InstantInQuery = Annotated[datetime, msgspec.Meta(tz=True, extra_json_schema={"pattern": INSTANT})]
 
@@ -21,6 +21,10 @@ class OccurrenceQuery(Query, frozen=True):
     from_: InstantInQuery | None = msgspec.field(default=None, name="from")
     to: InstantInQuery | None = None
     limit: PageSize = 500
+
+
+class SkippedTime(Query, frozen=True):
+    at: InstantInQuery | None = None
 
 
 class BackfillRequest(RequestBody, frozen=True, kw_only=True):
@@ -45,6 +49,24 @@ async def list_occurrences(context: RequestContext, job_id: JobIdInPath, query: 
     )
 
 
+async def skip_occurrences(context: RequestContext, job_id: JobIdInPath, body: SkipRequest) -> JobView:
+    """Skip an occurrence to come, or the next ones: they will not fire.
+
+    `at` is the time of one occurrence, `next` the number of the next ones. `skips` of the job and `occurrences` show each with
+    who skipped it and why; at its time it becomes a SKIPPED decision. 409 if the occurrence is decided or dispatched already, and
+    beyond 100 skips. The version of the job grows.
+    """
+    if body.at is not None:
+        bounded_ms(body.at, "/at")
+    return await context.intake.skips.skip(context.caller, job_id, body, context.idem)
+
+
+async def undo_skips(context: RequestContext, job_id: JobIdInPath, query: SkippedTime) -> JobView:
+    """Undo the skip of the occurrence `at`, or all skips of a job, before their time."""
+    at_ms = None if query.at is None else bounded_ms(query.at, "/at")
+    return await context.intake.skips.undo(context.caller, job_id, at_ms, context.idem)
+
+
 async def backfill_job(context: RequestContext, job_id: JobIdInPath, body: BackfillRequest) -> BackfillView:
     """Run the occurrences of a past range, in pages. Repeat the request until `created` is 0.
 
@@ -67,5 +89,7 @@ async def backfill_job(context: RequestContext, job_id: JobIdInPath, body: Backf
 
 ROUTES = (
     Route("GET", "/v1/jobs/{jobId}/occurrences", list_occurrences, scope="read"),
+    Route("POST", "/v1/jobs/{jobId}/skip", skip_occurrences, scope="write"),
+    Route("DELETE", "/v1/jobs/{jobId}/skip", undo_skips, scope="write"),
     Route("POST", "/v1/jobs/{jobId}/backfill", backfill_job, scope="read"),
 )

@@ -65,7 +65,7 @@ def _types(routes: Iterable[Route]) -> Iterator[Any]:
         if route.status != NO_CONTENT:
             yield route.returns
         if "body" in route.parameters:
-            yield route.parameters["body"]
+            yield route.documented_body
         yield from route.path_parameters.values()
         yield from (without_none(field.type) for field in _query_fields(route))
     yield Problem
@@ -127,8 +127,9 @@ def _operation(route: Route, schema_of: dict[Any, Schema]) -> dict[str, Any]:
         "responses": {str(status): _success(route, status, schema_of) for status in route.statuses} | _problems(route),
     }
     if "body" in route.parameters:
-        content = {"application/json": {"schema": schema_of[route.parameters["body"]]}}
-        operation["requestBody"] = {"required": True, "content": content}
+        schema = schema_of[route.documented_body]
+        content = {media_type: {"schema": schema} for media_type in route.accepts}
+        operation["requestBody"] = {"required": not route.body_is_optional, "content": content}
     if route.scope is not None:
         operation["security"] = [{"bearer": [route.scope]}]
     return operation

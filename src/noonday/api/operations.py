@@ -103,7 +103,7 @@ class Operation:
 
     async def _answer(self, request: Request) -> Reply:
         caller = await self._admit(request)
-        body = await request.json_body(self._body_limit) if self._body else b""
+        body = await self._read_body(request) if self._body else b""
         arguments = self._arguments(request, body)
         trace = trace_of(request.header(b"traceparent"))
         idem = self._idempotency(request, body)
@@ -126,6 +126,10 @@ class Operation:
         if self._route.creates_jobs:
             headers += within_quota(self._services.intake.quotas.standing(caller.tenant))
         return Reply(self._route.encode(result), self._route.status_for(result), self._route.media_type, headers)
+
+    async def _read_body(self, request: Request) -> bytes:
+        route = self._route
+        return await request.json_body(self._body_limit, route.accepts, is_optional=route.body_is_optional)
 
     async def _perform(self, context: RequestContext, arguments: dict[str, Any]) -> Any:
         if self._route.is_change or self._route.is_work or self._route.scope is None:
@@ -164,7 +168,7 @@ class Operation:
         if "if_version" in parameters:
             arguments["if_version"] = version_to_match(request.header(b"if-match"))
         if self._body:
-            arguments["body"] = self._body.decode(body)
+            arguments["body"] = self._body.decode(body or (b"{}" if self._route.body_is_optional else b""))
         return arguments
 
     def _idempotency(self, request: Request, body: bytes) -> Idempotency | None:

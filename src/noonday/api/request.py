@@ -1,11 +1,12 @@
 """An HTTP request: method, path, headers, and a body of limited size."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.types import Receive, Scope
 
 from noonday.api.errors import UnsupportedMediaType
+from noonday.api.reply import JSON
 from noonday.model.errors import MalformedBody, PayloadTooLarge
 
 
@@ -24,9 +25,13 @@ class Request:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip(" \t")
 
-    async def json_body(self, limit: int) -> bytes:
-        """Return the body. Raises UnsupportedMediaType, MalformedBody, and PayloadTooLarge as soon as the size is known."""
-        self._require_json()
+    async def json_body(self, limit: int, accepted: Sequence[str] = (JSON,), *, is_optional: bool = False) -> bytes:
+        """Return the body, which has one of the `accepted` media types. An empty body that is optional may have any.
+
+        Raises UnsupportedMediaType, MalformedBody, and PayloadTooLarge as soon as the size is known.
+        """
+        if not is_optional:
+            self._require_media_type(accepted)
         self._require_size_within(limit)
         chunks, size, more = list[bytes](), 0, True
         while more:
@@ -37,6 +42,8 @@ class Request:
             size += len(chunks[-1])
             _require_within(size, limit)
             more = message.get("more_body", False)
+        if is_optional and size:
+            self._require_media_type(accepted)
         return b"".join(chunks)
 
     async def wait_until_gone(self) -> None:
@@ -44,14 +51,13 @@ class Request:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    def _require_json(self) -> None:
+    def _require_media_type(self, accepted: Sequence[str]) -> None:
         declared = self.headers.get(b"content-type")
         if declared is None or declared == b"application/json":
             return
-        media_type = declared.partition(b";")[0].strip().lower()
-        if media_type != b"application/json":
-            sent = declared.decode("latin-1")
-            raise UnsupportedMediaType(f"Content-Type is {sent}; send application/json", contentType=sent)
+        sent = declared.decode("latin-1")
+        if sent.partition(";")[0].strip().lower() not in accepted:
+            raise UnsupportedMediaType(f"Content-Type is {sent}; send {' or '.join(accepted)}", contentType=sent)
 
     def _require_size_within(self, limit: int) -> None:
         declared = self.headers.get(b"content-length", b"")

@@ -59,6 +59,12 @@ class Route:
     returns: Any = None
     """Type of the response, if it differs from the function's return annotation."""
     media_type: str = JSON
+    accepts: tuple[str, ...] = (JSON,)
+    """Media types of the body. All of them are JSON."""
+    body_schema: Any = None
+    """Type of the body in the OpenAPI document, if it differs from that of the parameter."""
+    body_is_optional: bool = False
+    """True if a request without a body has an empty object instead."""
     is_batch: bool = False
     """True if the size limit of batches applies to the body."""
     creates_jobs: bool = False
@@ -79,6 +85,11 @@ class Route:
         object.__setattr__(self, "returns", self.returns or hints["return"])
         if self.status == NO_CONTENT:
             object.__setattr__(self, "encode", lambda _: b"")
+
+    @property
+    def documented_body(self) -> Any:
+        """Type of the body in the OpenAPI document."""
+        return self.body_schema or self.parameters["body"]
 
     def status_for(self, result: Any) -> int:
         return 200 if self.created_nothing is not None and self.created_nothing(result) else self.status

@@ -14,7 +14,17 @@ from noonday.cli.flag_errors import at_flags
 from noonday.cli.instants import duration, durations, is_naive, moment, understood
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import InvalidInput, nearest
-from noonday.model.job import CatchUpPolicy, JobSpec, Overlap, Priority
+from noonday.model.job import (
+    FIELDS_OF_TYPE,
+    TIMING_FIELDS,
+    CatchUpPolicy,
+    JobSpec,
+    JobType,
+    Overlap,
+    Priority,
+    wire_name,
+)
+from noonday.model.merge_patch import patch_between
 from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.pool import BUILT_IN_POOLS
 from noonday.model.retry import Backoff
@@ -91,16 +101,44 @@ def members_of(flags: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
     """Return a job in the format of the API, from a file and from the flags, which override the file."""
     job = _read_file(file) if file else {}
     given = {name: value for name, value in flags.items() if value not in (None, ())}
-    timing = [name for name in TIMINGS if name in given]
-    if len(timing) > 1:
-        listed = " and ".join(f"--{name}" for name in timing)
-        raise click.UsageError(f"{listed} are mutually exclusive: use one")
+    timing = _timing_of(given)
     if timing or "type" not in job:
-        job["type"] = TIMINGS[timing[0] if timing else "at"]
+        job["type"] = TIMINGS[timing or "at"]
     _place_times(given, job["type"])
     put_flags(job, given)
     refuse_idle_retry_flags(given, job.get("retryPolicy"))
     return job
+
+
+def patch_of(flags: Mapping[str, Any], payload: Any) -> dict[str, Any]:
+    """Return the merge patch that sets the given flags. The payload becomes the one of the flag; `payload` is the present one.
+
+    Another kind of timing removes what does not go with it.
+    """
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    timing = _timing_of(given)
+    patch: dict[str, Any] = {}
+    if timing:
+        foreign = TIMING_FIELDS - FIELDS_OF_TYPE[JobType(TIMINGS[timing])]
+        patch = {"type": TIMINGS[timing]} | dict.fromkeys(map(wire_name, sorted(foreign)))
+    put_flags(patch, given)
+    if "concurrency" in patch:
+        patch["concurrency"] = {"ordered": False} | patch["concurrency"]
+    if "payload" in patch:
+        try:
+            patch["payload"] = patch_between(payload, msgspec.json.decode(patch["payload"]))
+        except ValueError as bad:
+            raise click.BadParameter(f"{bad}: replace the job with PUT instead", param_hint="--payload") from bad
+    return patch
+
+
+def _timing_of(given: Mapping[str, Any]) -> str | None:
+    """Return the flag among the given ones that says when a job runs. Raises UsageError if there are several."""
+    timing = [name for name in TIMINGS if name in given]
+    if len(timing) > 1:
+        listed = " and ".join(f"--{name}" for name in timing)
+        raise click.UsageError(f"{listed} are mutually exclusive: use one")
+    return timing[0] if timing else None
 
 
 def refuse_idle_retry_flags(given: Mapping[str, Any], policy: Any) -> None:
@@ -235,10 +273,15 @@ def _span(value: timedelta, *, in_ms: bool) -> float:
     return int(seconds) if seconds.is_integer() else seconds
 
 
+def payload_option(help: str) -> Callable[[F], F]:
+    """Add --payload. Its value is JSON that is not decoded, or None without the flag."""
+    return click.option("--payload", type=_payload, metavar="JSON|@FILE|-", help=help)
+
+
 _OPTIONS = (
     click.option("--handler", help="Handler that runs the job, such as demo.echo."),
     click.option("--pool", help="Pool that runs the job; optional if only one pool has the handler."),
-    click.option("--payload", type=_payload, metavar="JSON|@FILE|-", help="Argument of the handler."),
+    payload_option("Argument of the handler."),
     click.option("--name", help="Name of the job; commands accept it instead of the id."),
     click.option("--at", type=moment, help="Run once, at this time. [default: now]"),
     click.option("--delay", type=duration, help="Run once, after this duration."),

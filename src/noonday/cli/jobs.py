@@ -17,7 +17,7 @@ from noonday.cli.executions import RUN_STATES
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
 from noonday.cli.job_details import facts_of, how_to_see_the_error, schedule_of, took
-from noonday.cli.job_flags import in_flags, job_options, members_of, pool_of, spec_of
+from noonday.cli.job_flags import in_flags, job_options, members_of, patch_of, payload_option, pool_of, spec_of
 from noonday.cli.lookup import find_job
 from noonday.cli.paging import PAGE, first_of, page_size
 from noonday.cli.screen import (
@@ -31,6 +31,7 @@ from noonday.cli.screen import (
     show_list,
     state,
 )
+from noonday.cli.skips import skip
 from noonday.cli.tables import ListTable, facts
 from noonday.model.errors import InvalidInput
 from noonday.model.job import JobType
@@ -53,8 +54,10 @@ Examples:
   noonday job list --state PAUSED
   noonday job list --json | jq -r '.jobs[].jobId'
   noonday job apply jobs.yaml --dry-run            keep jobs in files
+  noonday job change nightly --cron '0 4 * * *' --timeout 30m
   noonday job pause nightly
   noonday job trigger nightly
+  noonday job skip nightly --next 2 --reason 'maintenance'
   noonday job backfill nightly --from 2026-01-01 --to 2026-01-31 --preview
 """
 
@@ -92,10 +95,33 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
         raise in_flags(refused, file) from refused
     if as_json:
         return show_json(made)
-    for warning in made.warnings:
-        console(err=True).print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    _warn(made)
     zone = made.timezone or flags["tz"]
     return done(f"created {_label(made)}" + (f", fires {brief(made.next_fire_at, zone)}" if made.next_fire_at else ""))
+
+
+@job.command(epilog="A field without a flag keeps its value. --payload replaces the whole payload.")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
+@job_options
+@click.option("--if-version", type=int, metavar="N", help="Change the job only if it has this version.")
+@json_option
+@with_client("write")
+def change(client: SyncClient, job_id: str, if_version: int | None, as_json: bool, **flags: Any) -> None:
+    """Change the fields of a job whose flags are given."""
+    found, payload = find_job(client, job_id), None
+    if flags["payload"] is not None:
+        present = client.get_job(found, executions=0)
+        payload, if_version = present.payload, present.version if if_version is None else if_version
+    patch = patch_of(flags, payload)
+    if not patch:
+        raise click.UsageError("nothing to change: pass the flags of the fields to change; `--help` lists them")
+    try:
+        changed = client.change(found, patch, if_version=if_version)
+    except InvalidInput as refused:
+        raise in_flags(refused) from refused
+    if not as_json:
+        _warn(changed)
+    _report(changed, "changed", as_json)
 
 
 @job.command("list")
@@ -193,15 +219,27 @@ def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
 
 @job.command()
 @click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
+@payload_option("Payload of this run, instead of the job's own.")
+@click.option("--force", is_flag=True, help="Run although an execution is open and the overlap policy forbids it.")
 @click.option("--idempotency-key", metavar="KEY", help="Commands with the same key run the job once.")
 @json_option
 @with_client("write")
-def trigger(client: SyncClient, job_id: str, idempotency_key: str | None, as_json: bool) -> None:
+def trigger(
+    client: SyncClient, job_id: str, payload: Any, force: bool, idempotency_key: str | None, as_json: bool
+) -> None:
     """Run a job now, in addition to its schedule."""
-    made = client.trigger(find_job(client, job_id), idempotency_key=idempotency_key)
+    made = client.trigger(
+        find_job(client, job_id),
+        payload=msgspec.UNSET if payload is None else msgspec.json.decode(payload),
+        force=force,
+        idempotency_key=idempotency_key,
+    )
     if as_json:
         return show_json(made)
     return done(f"triggered: execution {made.execution_id}")
+
+
+job.add_command(skip)
 
 
 @job.command("executions")
@@ -331,6 +369,11 @@ def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
             cell_text(f"{one.error.type}: {one.error.message}" if one.error else one.waiting_for),
         )
     return grid
+
+
+def _warn(one: JobView) -> None:
+    for warning in one.warnings:
+        console(err=True).print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
 
 
 def _label(one: JobView) -> str:

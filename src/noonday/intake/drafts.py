@@ -113,10 +113,20 @@ class Drafter:
         return Draft(NewJob(job, edits.first_fire(job, now_ms)), warnings, spec.payload, with_spread is not spec)
 
     async def define(
-        self, caller: Caller, job_id: str, spec: JobSpec, now_ms: int, maker_of: str | None
+        self,
+        caller: Caller,
+        job_id: str,
+        spec: JobSpec,
+        now_ms: int,
+        maker_of: str | None,
+        present: JobSpec | None = None,
     ) -> NewDefinition:
-        """Return the new definition of an existing job. Raises InvalidInput and PayloadTooLarge."""
-        check(spec, now_ms, maker_of)
+        """Return the new definition of an existing job. The `runAt` of its `present` one may be in the past.
+
+        Raises InvalidInput and PayloadTooLarge.
+        """
+        is_same_time = present is not None and spec.run_at == present.run_at
+        check(msgspec.structs.replace(spec, run_at=None) if is_same_time else spec, now_ms, maker_of)
         settings = await self._quotas.settings(caller.tenant)
         plain = self._payloads.encode(spec.payload, caller.tenant, settings.max_payload_bytes)
         warnings = await self._catalogue.check(spec)
@@ -124,6 +134,15 @@ class Drafter:
         return NewDefinition(
             _without_payload(with_default_spread(spec, settings.default_spread_sec)), payload, warnings
         )
+
+    async def payload_of_run(self, caller: Caller, job: Job, payload: Any) -> bytes:
+        """Return the ciphertext of a payload for one run of a job. Raises InvalidInput and PayloadTooLarge."""
+        await self._catalogue.check(msgspec.structs.replace(job.spec, payload=payload))
+        settings = await self._quotas.settings(caller.tenant)
+        plain = self._payloads.encode(payload, job.tenant, settings.max_payload_bytes) or b"null"
+        sealed = self._payloads.seal(plain, job.tenant, job.id)
+        assert sealed is not None
+        return sealed
 
     def for_existing(self, present: Job, new: Job, *, has_default_spread: bool) -> Job:
         """Return a new job as an update of the job that has its unique key.

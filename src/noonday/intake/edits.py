@@ -8,10 +8,19 @@ from noonday.model.audit import AuditEntry
 from noonday.model.change import Change, NewExecution
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.execution import EDITED, JOB_CANCELLED, PAUSED, RETURN_REASONS, Cause, Execution, State
-from noonday.model.firing import Decision, DecisionOutcome, Fire, Start, decide_overlap, first_unfired, still_wanted
-from noonday.model.ids import ExecutionId, JobId, discriminator, execution_id
+from noonday.model.firing import (
+    Decision,
+    DecisionOutcome,
+    Fire,
+    Start,
+    apart_from_skips,
+    decide_overlap,
+    first_unfired,
+    skips_from,
+    still_wanted,
+)
+from noonday.model.ids import ExecutionId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
-from noonday.model.pool import NOTICES_POOL
 from noonday.model.snapshot import Scope, Snapshot
 
 SAME_MOMENT_MS = 1_000
@@ -32,22 +41,25 @@ def first_fire(job: Job, now_ms: int) -> Fire:
     return Fire(nominal_ms, nominal_ms + spread_ms(spec, job.id), spec.max_runs)
 
 
-def replace(before: Snapshot, spec: JobSpec, payload: bytes | None, now_ms: int, audit: AuditEntry | None) -> Change:
-    """Give a job a new definition.
+def replace(
+    before: Snapshot,
+    spec: JobSpec,
+    payload: bytes | None,
+    now_ms: int,
+    audit: AuditEntry | None,
+    *,
+    keeps_time: bool = False,
+) -> Change:
+    """Give a job a new definition. With `keeps_time`, a one-shot whose time is not changed keeps it.
 
     Started executions keep the definition they were fired with. Dispatched ones that have not started are revoked. Waiting ones
     continue under the new definition, or are cancelled if the new plan does not have their time.
     """
-    _refuse_if_cancelled(before.job)
-    now_ms = _effective_ms(before.job, now_ms)
-    job = msgspec.structs.replace(
-        before.job,
-        spec=spec,
-        payload=payload,
-        revision=before.job.revision + 1,
-        anchor_ms=anchor_of(spec, now_ms),
-        updated_ms=now_ms,
-    )
+    refuse_if_cancelled(before.job)
+    now_ms = effective_ms(before.job, now_ms)
+    anchor_ms = before.job.anchor_ms if keeps_time and _same_time(before.job.spec, spec) else anchor_of(spec, now_ms)
+    job = msgspec.structs.replace(before.job, spec=spec, payload=payload, anchor_ms=anchor_ms, updated_ms=now_ms)
+    job = msgspec.structs.replace(job, revision=job.revision + 1, skips=skips_from(job, 0))
     open_ = before.open_in(Scope.OPEN)
     unstarted = [e for e in open_ if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
     continued = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
@@ -69,17 +81,19 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
 
     `runs_returned`: number of scheduled executions that are cancelled before they have started.
     """
-    awaited = _awaited(before)
+    awaited = awaited_ms(before)
     from_ms = now_ms if awaited is None else min(awaited, now_ms)
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, before.existing)
+    if awaited is None and job.spec.one_shot and before.job.spec.one_shot and job.anchor_ms == before.job.anchor_ms:
+        following = None  # It has fired, even if its execution is deleted by now.
     decisions: tuple[Decision, ...] = ()
     if (
         awaited is not None
         and awaited <= now_ms
         and (following != awaited or _drops_overdue(before, job, awaited, now_ms))
     ):
-        was_paused = _gives_up_paused(before.job)
+        was_paused = gives_up_paused(before.job)
         outcome = DecisionOutcome.PAUSED if was_paused else DecisionOutcome.EDITED
         reason = WAS_PAUSED if was_paused else "the job was replaced"
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
@@ -92,7 +106,11 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
     return Fire(following, due_ms, runs_left), decisions
 
 
-def _awaited(before: Snapshot) -> int | None:
+def _same_time(former: JobSpec, new: JobSpec) -> bool:
+    return (former.type, former.run_at, former.delay_sec) == (new.type, new.run_at, new.delay_sec)
+
+
+def awaited_ms(before: Snapshot) -> int | None:
     """Return the time a job waits for, or would wait for if it were not paused. None if it has no future time."""
     job, fire = before.job, before.fire
     if fire is None or fire.runs_left == 0:
@@ -109,7 +127,7 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
 
     Otherwise the missing one would have neither an execution nor a decision.
     """
-    if _gives_up_paused(job):
+    if gives_up_paused(job):
         return True
     former, new = rule_of(before.job.spec, before.job.anchor_ms), rule_of(job.spec, job.anchor_ms)
     if former == new:
@@ -118,7 +136,7 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
     return len(overdue) == OVERDUE_COMPARED or any(new.next_after(time - 1) != time for time in overdue)
 
 
-def _gives_up_paused(job: Job) -> bool:
+def gives_up_paused(job: Job) -> bool:
     """Return whether a job is paused and gives up the occurrences that pass meanwhile."""
     return job.state is JobState.PAUSED and not job.spec.one_shot and not job.spec.catch_up.while_paused
 
@@ -137,7 +155,7 @@ def _given_up(job: Job, from_ms: int, until_ms: int, outcome: DecisionOutcome, r
     """Return the decision about all occurrences from a due one up to an instant, none of which will fire."""
     rule = rule_of(job.spec, job.anchor_ms)
     last = rule.last_until(until_ms, from_ms) or from_ms
-    return (Decision(job.id, from_ms, last, 1 + rule.count(from_ms, until_ms), outcome, reason),)
+    return apart_from_skips(job, Decision(job.id, from_ms, last, 1 + rule.count(from_ms, until_ms), outcome, reason))
 
 
 def upsert(
@@ -187,12 +205,12 @@ def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
 
     Dispatched executions are revoked. Those that have started continue, and their retries are suspended.
     """
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     if before.job.state is JobState.PAUSED:
         return Change()
     if _completed(before):
         raise Conflict(f"the job is {before.ended_as}: there is nothing to pause")
-    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=_effective_ms(before.job, now_ms))
+    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=effective_ms(before.job, now_ms))
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     open_ = before.open_in(Scope.UNBUFFERED)
     dispatched = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.revocation is None)
@@ -210,7 +228,7 @@ def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Chang
     ):
         return Change()
     if job.state is JobState.PAUSED:
-        halted = msgspec.structs.replace(job, halted=reason, updated_ms=_effective_ms(job, now_ms))
+        halted = msgspec.structs.replace(job, halted=reason, updated_ms=effective_ms(job, now_ms))
         return Change(job=halted, audit=audit)
     paused = pause(before, now_ms, audit)
     assert paused.job is not None
@@ -222,10 +240,10 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
 
     Occurrences that passed while it was paused are given up, unless its catch-up covers pauses. A one-shot always fires.
     """
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     if before.job.state is not JobState.PAUSED:
         return Change()
-    now_ms = _effective_ms(before.job, now_ms)
+    now_ms = effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms, halted=None)
     suspended = [e for e in before.open_in(Scope.UNBUFFERED) if _is_suspended(e)]
     release = tuple((e.id, max(now_ms, e.due_ms, e.suspended_until_ms or 0)) for e in suspended)
@@ -236,11 +254,11 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
 def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]:
     job, fire = before.job, before.fire
     assert fire is not None
-    awaited = _awaited(before)
+    awaited = awaited_ms(before)
     if awaited is None:
         return fire, ()
     spread = spread_ms(job.spec, job.id)
-    if awaited > now_ms or not _gives_up_paused(job):
+    if awaited > now_ms or not gives_up_paused(job):
         return Fire(awaited, awaited + spread, fire.runs_left), ()
     rule = rule_of(job.spec, job.anchor_ms)
     following = first_unfired(rule, job.id, now_ms + 1, before.existing)
@@ -264,14 +282,14 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     """Cancel a job: it does not fire again, and nothing starts. Running executions finish and are not retried."""
     if before.job.state is JobState.CANCELLED:
         return Change()
-    now_ms = _effective_ms(before.job, now_ms)
+    now_ms = effective_ms(before.job, now_ms)
     job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     decisions: tuple[Decision, ...] = ()
-    awaited = _awaited(before)
+    awaited = awaited_ms(before)
     if awaited is not None and awaited <= now_ms:
         outcome, reason = DecisionOutcome.CANCELLED, "the job was cancelled"
-        if _gives_up_paused(before.job):
+        if gives_up_paused(before.job):
             outcome, reason = DecisionOutcome.PAUSED, WAS_PAUSED
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
     open_ = before.open_in(Scope.OPEN)
@@ -279,36 +297,14 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     return Change(job=job, fire=fire, decisions=decisions, cancel=cancel, audit=audit)
 
 
-def trigger(before: Snapshot, key: str, now_ms: int, audit: AuditEntry) -> Change:
-    """Run a job now, in addition to its schedule. Raises Conflict if its overlap rule forbids it."""
-    _refuse_if_cancelled(before.job)
-    job = before.job
-    if job.spec.target.pool == NOTICES_POOL:
-        raise Conflict(
-            "a notice cannot be triggered: POST /v1/alert-preferences/{id}/test sends another one to the same recipient"
-        )
-    start, cancel = _overlap(before)
-    if start is Start.SKIP:
-        raise Conflict(f"overlap is {job.spec.overlap} and an execution of this job is open")
-    open_ = before.open_in(Scope.UNBUFFERED) if cancel else ()
-    others = tuple((e.id, f"overlap {job.spec.overlap}") for e in open_)
-    execution = NewExecution(
-        id_of_trigger(job.id, key, now_ms), now_ms, now_ms, Cause.TRIGGER, buffered=start is Start.BUFFER
-    )
-    return Change(executions=(execution,), cancel=others, audit=audit)
-
-
-def id_of_trigger(job_id: JobId, key: str, now_ms: int) -> ExecutionId:
-    return execution_id(job_id, now_ms, discriminator("trigger", key))
-
-
-def _overlap(before: Snapshot) -> tuple[Start, bool]:
+def overlap_of(before: Snapshot) -> tuple[Start, bool]:
+    """Return whether a new execution of a job starts, waits or is skipped, and whether the open ones are cancelled."""
     return decide_overlap(before.job.spec.overlap, before.has_open, before.has_buffered)
 
 
 def backfill(before: Snapshot, times: list[int], backfill_id: str, now_ms: int, audit: AuditEntry | None) -> Change:
     """Create executions for past times, in addition to those of the schedule. One backfill id creates each of them once."""
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     tag = discriminator("backfill", backfill_id)
     # Unless the job allows overlap, they run one after the other. A backfill is never skipped.
     serial = before.job.spec.overlap is not Overlap.ALLOW
@@ -333,8 +329,8 @@ def cancel_execution(before: Snapshot, execution: ExecutionId, reason: str, audi
 
 def retry_dead(before: Snapshot, dead: Execution, now_ms: int, audit: AuditEntry | None) -> Change:
     """Retry a dead letter as a new execution of the same occurrence."""
-    _refuse_if_cancelled(before.job)
-    start, _ = _overlap(before)
+    refuse_if_cancelled(before.job)
+    start, _ = overlap_of(before)
     new = id_of_retry(dead)
     execution = NewExecution(new, dead.nominal_ms, now_ms, Cause.RETRY_OF, start is not Start.NOW, dead.id)
     return Change(executions=(execution,), dead=((dead.id, new),), audit=audit)
@@ -360,7 +356,7 @@ def run_again(before: Snapshot, resends: Sequence[Resend], now_ms: int, audit: A
 
     None is skipped. Unless the job allows overlap, they run one after the other.
     """
-    _refuse_if_cancelled(before.job)
+    refuse_if_cancelled(before.job)
     serial = before.job.spec.overlap is not Overlap.ALLOW
     created = [
         NewExecution(
@@ -383,7 +379,7 @@ def archive_dead(dead: ExecutionId, audit: AuditEntry | None) -> Change:
     return Change(dead=((dead, None),), audit=audit)
 
 
-def _effective_ms(job: Job, now_ms: int) -> int:
+def effective_ms(job: Job, now_ms: int) -> int:
     """Return when an edit takes effect: after the previous one, because two edits in one millisecond would both decide it.
 
     A clock that was set back by `SAME_MOMENT_MS` or more is trusted.
@@ -395,6 +391,7 @@ def _completed(before: Snapshot) -> bool:
     return (before.fire is None or before.fire.due_ms is None) and not before.has_open
 
 
-def _refuse_if_cancelled(job: Job) -> None:
+def refuse_if_cancelled(job: Job) -> None:
+    """Raise Conflict if a job was cancelled."""
     if job.state is JobState.CANCELLED:
         raise Conflict("the job was cancelled and cannot be changed: create a new one", state="CANCELLED")

@@ -45,7 +45,7 @@ class JobEditor:
                 applied = await self._jobs.edit(caller.tenant, JobId(job_id), decide, show=show, seal=seal)
                 await self._sender.send(applied)
         except AlreadyAnswered:
-            await self._fence(caller, JobId(job_id))
+            await self.fence_again(caller, job_id)
             raise
         return view(applied)
 
@@ -55,7 +55,7 @@ class JobEditor:
         await self._sender.send(applied)
         return applied
 
-    async def _fence(self, caller: Caller, job_id: JobId) -> None:
+    async def fence_again(self, caller: Caller, job_id: str) -> None:
         """Fence a job before a stored response is repeated.
 
         The first request may have stored its change and failed to reach the signals. When the client repeats it, the response
@@ -69,5 +69,5 @@ class JobEditor:
                 pools.update([before.job.spec.target.pool], (e.pool for e in open_))
                 return Change()
 
-            await self._jobs.edit(caller.tenant, job_id, collect_pools)
-            await self._sender.fence(job_id, sorted(pools))
+            await self._jobs.edit(caller.tenant, JobId(job_id), collect_pools)
+            await self._sender.fence(JobId(job_id), sorted(pools))

@@ -1,21 +1,27 @@
 """Job service: commands on jobs, for the REST API and the SDK."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from noonday.intake import edits
+from msgspec import UNSET
+
+from noonday.intake import edits, triggers
 from noonday.intake.audit import audit_entry
 from noonday.intake.change_sender import ChangeSender
 from noonday.intake.drafts import CreationContext, Draft, Drafter, admitted, all_flaws, valid_drafts
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.job_editor import JobEditor
+from noonday.intake.lookup import get_job_row
+from noonday.intake.name_clashes import KnownNames, NameClashes
 from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import QuotaReservation, Quotas
 from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
 from noonday.model.change import Change, ChangeResult
 from noonday.model.errors import Conflict, InvalidInput, NoondayError, VersionMismatch
+from noonday.model.filters import RunRequest
 from noonday.model.ids import JobId
 from noonday.model.job import Job, JobSpec
 from noonday.model.rows import JobRow
@@ -23,8 +29,11 @@ from noonday.model.snapshot import Snapshot
 from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
 from noonday.ports.jobs import Decide, Jobs
+from noonday.ports.queries import QueryStore
 from noonday.runtime.tracing import Tracing
 
+PLAIN_RUN = RunRequest()
+"""Runs a job with its own payload, under its overlap rule."""
 Refusals = dict[JobId, Conflict]
 """Refused updates of existing jobs, by the id that the new job would have got."""
 
@@ -40,6 +49,7 @@ class JobService:
         sender: ChangeSender,
         drafter: Drafter,
         quotas: Quotas,
+        query_store: QueryStore,
         receipts: Receipts,
         presenter: Presenter,
         clock: Clock,
@@ -53,6 +63,8 @@ class JobService:
         self._sender = sender
         self._drafter = drafter
         self._quotas = quotas
+        self._query_store = query_store
+        self._clashes = NameClashes(query_store)
         self._receipts = receipts
         self._presenter = presenter
         self._clock = clock
@@ -81,11 +93,12 @@ class JobService:
                 draft = await self._drafter.draft(context, spec)
                 if isinstance(draft, NoondayError):
                     raise draft
+                names = await self._clashes.among(caller, [spec.name])
                 with await self._room(caller, [draft], whole=True) as room:
                     answers = await self._add(
-                        context, [draft], room, idem, lambda answers: self._view_of(draft, answers[0])
+                        context, [draft], room, idem, lambda answers: self._view_of(draft, answers[0], names)
                     )
-                view = self._view_of(draft, answers[0])
+                view = self._view_of(draft, answers[0], names)
                 self._tracing.created([view.job_id])
             return view
 
@@ -109,12 +122,14 @@ class JobService:
                 valid = valid_drafts(drafts)
                 if atomic and len(valid) < len(drafts):
                     raise all_flaws(drafts)
+                names = await self._clashes.among(caller, [draft.new.job.spec.name for draft in valid])
+                names = names.with_new(draft.new for draft in valid)
                 with await self._room(caller, valid, whole=atomic) as room:
                     kept = admitted(drafts, room)
                     refused: Refusals | None = None if atomic else {}
 
                     def views(answers: Sequence[ChangeResult | None]) -> list[JobView | NoondayError]:
-                        return self._views_of(kept, answers, refused or {})
+                        return self._views_of(kept, answers, names, refused or {})
 
                     return views(await self._add(context, valid_drafts(kept), room, idem, views, refused))
 
@@ -199,18 +214,24 @@ class JobService:
         await self._sender.send_new(new, now_ms)
 
     def _views_of(
-        self, drafts: Sequence[Draft | NoondayError], answers: Sequence[ChangeResult | None], refused: Refusals
+        self,
+        drafts: Sequence[Draft | NoondayError],
+        answers: Sequence[ChangeResult | None],
+        names: KnownNames,
+        refused: Refusals,
     ) -> list[JobView | NoondayError]:
         stored = zip(valid_drafts(drafts), answers, strict=True)
-        views = iter([refused.get(draft.new.job.id) or self._view_of(draft, answer) for draft, answer in stored])
+        views = iter([refused.get(draft.new.job.id) or self._view_of(draft, answer, names) for draft, answer in stored])
         return [draft if isinstance(draft, NoondayError) else next(views) for draft in drafts]
 
-    def _view_of(self, draft: Draft, answer: ChangeResult | None) -> JobView:
+    def _view_of(self, draft: Draft, answer: ChangeResult | None, names: KnownNames) -> JobView:
+        job = draft.new.job if answer is None else answer.after.job
+        warnings = (*draft.warnings, *names.warnings(job.id, job.spec.name))
         if answer is None:
             row = JobRow(draft.new.job, draft.new.fire, open=False)
-            return self._presenter.job(row, warnings=draft.warnings, payload=draft.payload)
+            return self._presenter.job(row, warnings=warnings, payload=draft.payload)
         reason = edits.why_no_next_fire(answer.after)
-        return self._presenter.job_after(answer, warnings=(*draft.warnings, *([reason] if reason else [])))
+        return self._presenter.job_after(answer, warnings=(*warnings, *([reason] if reason else [])))
 
     # -- change --------------------------------------------------------------------------------------------------------
 
@@ -223,21 +244,34 @@ class JobService:
         if_version: int | None = None,
         idem: Idempotency | None = None,
         maker_of: str | None = None,
+        present: JobSpec | None = None,
+        keeps_time: bool = False,
+        read_only: Mapping[str, Any] = MappingProxyType({}),
     ) -> JobView:
         """Give a job a new definition. `maker_of` is that of `create`.
+
+        `present` is a definition that the job has had: its `runAt` may be in the past. With `keeps_time`, a one-shot whose time
+        is not changed keeps it. `read_only` has the read-only members of the request, which change nothing.
 
         Raises VersionMismatch if the job is not at version `if_version`.
         """
         now_ms = self._clock.now_ms()
-        definition = await self._drafter.define(caller, job_id, spec, now_ms, maker_of)
+        definition = await self._drafter.define(caller, job_id, spec, now_ms, maker_of, present)
+        names = await self._clashes.among(caller, [spec.name])
+        warnings = [*definition.warnings, *names.warnings(job_id, spec.name)]
+        ignored: list[str] = []
 
         def decide(before: Snapshot) -> Change:
             _check_replacement(before.job, spec, if_version)
+            ignored[:] = self._presenter.read_only_warnings(before, read_only) if read_only else ()
             detail = {"version": before.job.revision + 1}
             audit = audit_entry(caller, "job.replace", job_id, self._clock.now_ms(), detail)
-            return edits.replace(before, definition.spec, definition.payload, now_ms, audit)
+            return edits.replace(before, definition.spec, definition.payload, now_ms, audit, keeps_time=keeps_time)
 
-        return await self._edit(caller, job_id, decide, now_ms, idem, definition.warnings)
+        def view(applied: ChangeResult) -> JobView:
+            return self._presenter.job_after(applied, warnings=(*warnings, *ignored))
+
+        return await self._editor.edit(caller, job_id, decide, view, now_ms, idem)
 
     async def pause(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> JobView:
         """Pause a job: it does not fire until it is resumed. Raises NotFound, and Conflict."""
@@ -263,15 +297,29 @@ class JobService:
         audit = audit_entry(caller, "job.cancel", job_id, now_ms)
         return await self._edit(caller, job_id, lambda before: edits.delete(before, now_ms, audit), now_ms, idem)
 
-    async def trigger(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> ExecutionView:
-        """Run a job now, in addition to its schedule. Raises NotFound, and Conflict."""
+    async def trigger(
+        self,
+        caller: Caller,
+        job_id: str,
+        idem: Idempotency | None = None,
+        *,
+        request: RunRequest = PLAIN_RUN,
+    ) -> ExecutionView:
+        """Run a job now, in addition to its schedule. Raises NotFound, Conflict, and InvalidInput for a wrong payload."""
         now_ms = self._clock.now_ms()
         key = idem.key if idem else self._new_id()
-        audit = audit_entry(caller, "job.trigger", job_id, now_ms)
-        new = edits.id_of_trigger(JobId(job_id), key, now_ms)
+        payload = None
+        if request.payload is not UNSET:
+            async with self._receipts.unless_answered(caller, idem):
+                job = (await get_job_row(self._query_store, caller, job_id)).job
+                triggers.refuse_payload_of_built_in(job)
+                payload = await self._drafter.payload_of_run(caller, job, request.payload)
+        detail = {name: True for name, is_given in (("payload", payload), ("force", request.force)) if is_given}
+        audit = audit_entry(caller, "job.trigger", job_id, now_ms, detail)
+        new = triggers.id_of_trigger(JobId(job_id), key, now_ms)
 
         def decide(before: Snapshot) -> Change:
-            return edits.trigger(before, key, now_ms, audit)
+            return triggers.trigger(before, key, now_ms, audit, payload=payload, force=request.force)
 
         def view(applied: ChangeResult) -> ExecutionView:
             return self._presenter.execution_after(applied, new)
@@ -285,12 +333,8 @@ class JobService:
         decide: Decide,
         now_ms: int,
         idem: Idempotency | None = None,
-        warnings: tuple[str, ...] = (),
     ) -> JobView:
-        def view(applied: ChangeResult) -> JobView:
-            return self._presenter.job_after(applied, warnings=warnings)
-
-        return await self._editor.edit(caller, job_id, decide, view, now_ms, idem)
+        return await self._editor.edit(caller, job_id, decide, self._presenter.job_after, now_ms, idem)
 
 
 def _check_replacement(present: Job, spec: JobSpec, if_version: int | None) -> None:

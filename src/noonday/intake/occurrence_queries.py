@@ -1,5 +1,7 @@
 """Queries of occurrences: why each ran or did not run, and which are to come."""
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from noonday.intake.blockers import Blocker, BlockerFinder, DueEntry
@@ -7,9 +9,10 @@ from noonday.intake.lookup import get_job_row
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput
 from noonday.model.execution import Execution
-from noonday.model.firing import Decision, Fire
+from noonday.model.firing import Decision, Fire, skips_from
 from noonday.model.job import Job, JobState, JobType, instant_of, rule_of, spread_ms
 from noonday.model.rows import JobRow
+from noonday.model.skip import Skip
 from noonday.model.view import OccurrencePage, OccurrenceView
 from noonday.model.zones import local_text
 from noonday.ports.clock import Clock
@@ -53,18 +56,25 @@ class OccurrenceQueries:
         rule = rule_of(job.spec, job.anchor_ms)
         now_ms = self._clock.now_ms()
         first = max(fire.nominal_ms, from_ms)
-        most = limit if fire.runs_left is None else min(limit, fire.runs_left)
+        skips = {skip.nominal_ms: skip for skip in skips_from(job, first)}
+        # A skipped occurrence uses up no run.
+        most = limit if fire.runs_left is None else min(limit, fire.runs_left + len(skips))
         times, is_least = await self._offload.run(lambda may: rule.take_while(first - 1, most, to_ms, may))
+        if fire.runs_left is not None:
+            runs = iter(range(fire.runs_left))
+            times = [time for time in times if time in skips or next(runs, None) is not None]
         if job.state is JobState.PAUSED:
-            return [_paused(job, time, now_ms) for time in times], is_least
+            paused = [_paused(job, time, now_ms) for time in times if time not in skips]
+            return [*paused, *_skipped(job, times, skips)], is_least
         spread = spread_ms(job.spec, job.id)
-        is_due = any(time + spread <= now_ms for time in times)
+        is_due = any(time + spread <= now_ms and time not in skips for time in times)
         blocker = await self._blockers.find(_due_entry(job, fire)) if is_due else None
         views = [
             _due(job, time, blocker) if blocker and time + spread <= now_ms else _planned(job, time, spread)
             for time in times
+            if time not in skips
         ]
-        return views, is_least
+        return [*views, *_skipped(job, times, skips)], is_least
 
 
 def _due_entry(job: Job, fire: Fire) -> DueEntry:
@@ -99,6 +109,10 @@ def _decided(job: Job, decision: Decision) -> OccurrenceView:
 
 def _paused(job: Job, ms: int, now_ms: int) -> OccurrenceView:
     return _view(job, "PAUSED" if ms <= now_ms else "PLANNED", ms, "the job is paused")
+
+
+def _skipped(job: Job, times: Sequence[int], skips: Mapping[int, Skip]) -> list[OccurrenceView]:
+    return [_view(job, "SKIPPED", time, skips[time].text) for time in times if time in skips]
 
 
 def _due(job: Job, ms: int, blocker: Blocker) -> OccurrenceView:

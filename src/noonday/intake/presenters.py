@@ -1,6 +1,6 @@
 """Presenters of jobs: from rows of the store to wire types."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from functools import reduce
 from typing import Any
@@ -11,15 +11,18 @@ from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
 from noonday.model.attempt import AttemptLogs
 from noonday.model.change import ChangeResult
-from noonday.model.errors import BadKey
+from noonday.model.errors import BadKey, Flaw, InvalidInput
 from noonday.model.execution import Cause, Execution, Failure, Outcome, State
-from noonday.model.firing import Fire
+from noonday.model.firing import Fire, kept_rule, skips_from
 from noonday.model.ids import ExecutionId
-from noonday.model.job import Job, JobState, JobType, instant_of
+from noonday.model.job import Job, JobState, JobType, instant_of, rule_of
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
+from noonday.model.skip import Skip
+from noonday.model.snapshot import Snapshot
 from noonday.model.usage import UsageTotals
 from noonday.model.view import (
+    INSTEAD_OF_READ_ONLY,
     AttemptLogsView,
     AttemptView,
     DayUsedView,
@@ -27,6 +30,7 @@ from noonday.model.view import (
     ExecutionLogsView,
     ExecutionView,
     JobView,
+    SkipView,
     TransitionView,
     UsageView,
     UsedView,
@@ -59,7 +63,8 @@ class Presenter:
         job, fire = row.job, row.fire
         if summary:
             payload = None
-        next_ms = fire.due_ms if fire else None
+        skips = skips_from(job, fire.nominal_ms) if fire else ()
+        next_ms = _next_ms(job, fire, skips)
         spec = {name: getattr(job.spec, name) for name in _fields}
         shown = self.open(job.payload, job.tenant, job.id) if payload is msgspec.UNSET else payload
         return JobView(
@@ -72,9 +77,15 @@ class Presenter:
             created_at=instant_of(job.created_ms),
             updated_at=instant_of(job.updated_ms),
             next_fire_at=instant_of(next_ms),
-            next_fire_at_local=_local(job, fire) if next_ms is not None else None,
+            next_fire_at_local=_local(job, next_ms),
             runs_left=fire.runs_left if fire else None,
             halted=job.halted,
+            skips=tuple(
+                SkipView(
+                    at=instant_of(each.nominal_ms), by=each.by, reason=each.reason, requested_at=instant_of(each.at_ms)
+                )
+                for each in skips
+            ),
             warnings=warnings,
             executions=tuple(self.execution(e, job.spec.name, summary=summary) for e in executions),
         )
@@ -83,6 +94,26 @@ class Presenter:
         """Build the view of a job after a change."""
         after = applied.after
         return self.job(JobRow(after.job, after.fire, after.has_open, died=after.died), warnings=warnings)
+
+    def read_only_warnings(self, before: Snapshot, read_only: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return a warning for each read-only member of a request that differs from the job and that only a request changes.
+
+        Raises InvalidInput if the members are those of another job.
+        """
+        job = before.job
+        state = state_of(JobRow(job, before.fire, before.has_open))
+        own = {"jobId": job.id, "tenant": job.tenant, "state": state, "version": job.revision}
+        differ = [name for name in own if read_only.get(name, own[name]) != own[name]]
+        if foreign := [
+            Flaw(f"/{name}", f"the body is of another job: the {name} of this one is {own[name]}", read_only[name])
+            for name in differ
+            if name in ("jobId", "tenant")
+        ]:
+            raise InvalidInput(foreign[0].detail, foreign)
+        return tuple(
+            f"ignored {name} {read_only[name]!r:.100}: it is read-only and was {own[name]!r}; {INSTEAD_OF_READ_ONLY[name]}"
+            for name in differ
+        )
 
     def execution(
         self, row: Execution, job_name: str | None = None, waiting_for: str | None = None, *, summary: bool = False
@@ -154,10 +185,8 @@ class Presenter:
 
     def open(self, sealed: bytes | None, tenant: str, job_id: str) -> Any:
         """Decrypt and decode a value. If that fails, returns an object with the reason as `unreadable`."""
-        if sealed is None:
-            return None
         try:
-            return msgspec.json.decode(self._keyring.open(sealed, context_of(tenant, job_id)))
+            return self.decrypted(sealed, tenant, job_id)
         except BadKey as error:
             return {"unreadable": error.detail}
         except RecursionError:
@@ -169,6 +198,12 @@ class Presenter:
             return self._keyring.open(sealed, context_of(tenant, job_id)).decode("utf-8", "replace")
         except BadKey as error:
             return f"[unreadable: {error.detail}]"
+
+    def decrypted(self, sealed: bytes | None, tenant: str, job_id: str) -> Any:
+        """Decrypt and decode a value. Raises BadKey, and RecursionError if the value is older than the limit of nesting."""
+        if sealed is None:
+            return None
+        return msgspec.json.decode(self._keyring.open(sealed, context_of(tenant, job_id)))
 
 
 def state_of(row: JobRow) -> str:
@@ -184,10 +219,18 @@ def state_of(row: JobRow) -> str:
     return "DEAD" if row.died else "COMPLETED"
 
 
-def _local(job: Job, fire: Fire | None) -> str | None:
-    if fire is None or job.spec.type is not JobType.CRON or fire.due_ms is None:
+def _next_ms(job: Job, fire: Fire | None, skips: Sequence[Skip]) -> int | None:
+    """Return when a job is due next, apart from skipped occurrences."""
+    if fire is None or fire.due_ms is None or not skips:
+        return fire.due_ms if fire else None
+    following = kept_rule(rule_of(job.spec, job.anchor_ms), skips).next_after(fire.nominal_ms - 1)
+    return None if following is None else following + fire.due_ms - fire.nominal_ms
+
+
+def _local(job: Job, next_ms: int | None) -> str | None:
+    if next_ms is None or job.spec.type is not JobType.CRON:
         return None
-    return local_text(fire.due_ms, job.spec.timezone or "UTC")
+    return local_text(next_ms, job.spec.timezone or "UTC")
 
 
 def _transitions(row: Execution) -> tuple[TransitionView, ...]:

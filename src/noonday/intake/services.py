@@ -15,6 +15,7 @@ from noonday.intake.drafts import Drafter
 from noonday.intake.execution_ends import ExecutionEnds
 from noonday.intake.execution_queries import ExecutionQueries
 from noonday.intake.execution_service import ExecutionService
+from noonday.intake.job_changer import JobChanger
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.job_queries import JobQueries
 from noonday.intake.job_service import JobService
@@ -26,6 +27,7 @@ from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import Quotas
 from noonday.intake.receipts import Receipts
 from noonday.intake.schedule_previewer import SchedulePreviewer
+from noonday.intake.skip_service import SkipService
 from noonday.intake.tenant_service import TenantService
 from noonday.intake.visits import Visits
 from noonday.intake.worker_queries import WorkerQueries
@@ -49,6 +51,8 @@ class IntakeServices:
     """The services of intake, one for each resource, and what other services share with them."""
 
     jobs: JobService
+    changer: JobChanger
+    skips: SkipService
     job_queries: JobQueries
     executions: ExecutionService
     execution_queries: ExecutionQueries
@@ -108,20 +112,26 @@ def intake_services(
         presenter=presenter,
         new_id=new_id,
     )
+    job_service = JobService(
+        jobs=jobs,
+        editor=editor,
+        sender=sender,
+        drafter=drafter,
+        quotas=quotas,
+        query_store=query_store,
+        receipts=receipts,
+        presenter=presenter,
+        clock=clock,
+        tracing=tracing,
+        new_id=new_id,
+        on_created=on_created,
+    )
     return IntakeServices(
-        jobs=JobService(
-            jobs=jobs,
-            editor=editor,
-            sender=sender,
-            drafter=drafter,
-            quotas=quotas,
-            receipts=receipts,
-            presenter=presenter,
-            clock=clock,
-            tracing=tracing,
-            new_id=new_id,
-            on_created=on_created,
+        jobs=job_service,
+        changer=JobChanger(
+            jobs=job_service, editor=editor, query_store=query_store, receipts=receipts, presenter=presenter
         ),
+        skips=SkipService(editor=editor, presenter=presenter, clock=clock),
         job_queries=JobQueries(query_store, presenter),
         executions=ExecutionService(
             editor=editor,

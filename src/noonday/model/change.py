@@ -21,6 +21,8 @@ class NewExecution(msgspec.Struct, frozen=True):
     retry_of: ExecutionId | None = None
     revision: int | None = None
     """The revision of the job to run, which must still be stored. None means the present one."""
+    payload: bytes | None = None
+    """Ciphertext of the payload to run it with. None means the payload of the job, or that of `retry_of`."""
 
 
 class Change(msgspec.Struct, frozen=True):

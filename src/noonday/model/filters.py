@@ -1,9 +1,10 @@
 """Filters of lists."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from noonday.model.job import Dst, JobType, RequestBody, ms_of
 
@@ -82,3 +83,24 @@ def dead_query(where: DeadFilter) -> DeadFilterQuery:
     return DeadFilterQuery(
         where.job_id, where.pool, where.handler, ms_of(where.since), ms_of(where.until), where.archived
     )
+
+
+class RunRequest(RequestBody, frozen=True, kw_only=True):
+    """Request body of `POST /v1/jobs/{id}/trigger`, which may be omitted."""
+
+    payload: Annotated[Any, msgspec.Meta(description="Payload of this run. Without it, the job's own")] | UnsetType = (
+        UNSET
+    )
+    force: bool = False
+    """Run although the overlap policy would skip or delay the run. Open executions continue."""
+
+
+class SkipRequest(RequestBody, frozen=True, kw_only=True):
+    """Request body of `POST /v1/jobs/{id}/skip`: exactly one of `at` and `next`."""
+
+    at: Instant | None = None
+    """Nominal time of the occurrence to skip."""
+    next: int | None = None
+    """Number of occurrences to skip, from the next one that is not skipped yet."""
+    reason: str | None = None
+    """Reason, for people. The decision shows it together with who skipped the occurrence."""

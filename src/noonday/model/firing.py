@@ -8,7 +8,8 @@ import msgspec
 from noonday.model.execution import Cause
 from noonday.model.ids import ExecutionId, JobId, execution_id
 from noonday.model.job import CatchUpPolicy, Job, JobSpec, JobState, Overlap, Priority, rule_of, spread_ms
-from noonday.model.schedule import Rule
+from noonday.model.schedule import Rule, RuleWithout
+from noonday.model.skip import Skip
 
 MISFIRE_MS = 10_000
 """An occurrence that is later than this was missed, and the catch-up policy decides. Up to this it is merely late."""
@@ -87,10 +88,66 @@ def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> 
     if spec.one_shot:
         return FirePlan((nominal_ms,))
     rule = rule_of(spec, job.anchor_ms)
-    following = rule.next_after(nominal_ms)
+    skips = skips_from(job, nominal_ms)
+    if any(skip.nominal_ms == nominal_ms for skip in skips):
+        return FirePlan((), (_skipped(job, skips[0]),), rule.next_after(nominal_ms))
+    kept = kept_rule(rule, skips)
+    following = kept.next_after(nominal_ms)
     if following is None or following > due_now:
-        return _cap(_on_time(job, nominal_ms, following, due_now), runs_left)
-    return _cap(_catch_up(job, rule, nominal_ms, due_now), runs_left)
+        plan = _cap(_on_time(job, nominal_ms, following, due_now), runs_left)
+    else:
+        plan = _cap(_catch_up(job, kept, nominal_ms, due_now), runs_left)
+    return _with_skips(job, rule, plan) if skips else plan
+
+
+def skips_from(job: Job, from_ms: int) -> tuple[Skip, ...]:
+    """Return the skips of occurrences from an instant on that the present schedule has."""
+    if not job.skips:
+        return ()
+    rule = rule_of(job.spec, job.anchor_ms)
+    return tuple(
+        skip
+        for skip in job.skips
+        if skip.nominal_ms >= from_ms and rule.next_after(skip.nominal_ms - 1) == skip.nominal_ms
+    )
+
+
+def kept_rule(rule: Rule, skips: Sequence[Skip]) -> Rule | RuleWithout:
+    """Return a rule without its skipped occurrences."""
+    return RuleWithout(rule, tuple(skip.nominal_ms for skip in skips)) if skips else rule
+
+
+def apart_from_skips(job: Job, decision: Decision) -> tuple[Decision, ...]:
+    """Return the decision about a range of all its occurrences, with the skipped ones decided as SKIPPED."""
+    skips = [skip for skip in skips_from(job, decision.from_ms) if skip.nominal_ms <= decision.to_ms]
+    if not skips:
+        return (decision,)
+    kept = kept_rule(rule_of(job.spec, job.anchor_ms), skips)
+    decisions: list[Decision] = []
+    from_ms = decision.from_ms
+    for skip in (*skips, None):
+        to_ms = decision.to_ms if skip is None else skip.nominal_ms - 1
+        first, last = kept.next_after(from_ms - 1), kept.last_until(to_ms, from_ms - 1)
+        if first is not None and last is not None and first <= last:
+            count = kept.count(from_ms - 1, to_ms)
+            decisions.append(msgspec.structs.replace(decision, from_ms=first, to_ms=last, count=count))
+        if skip is not None:
+            decisions.append(_skipped(job, skip))
+            from_ms = skip.nominal_ms + 1
+    return tuple(decisions)
+
+
+def _with_skips(job: Job, rule: Rule, plan: FirePlan) -> FirePlan:
+    """Decide the skipped occurrences between those that a plan decides. The next time may be a skipped one."""
+    decided = [*plan.fires, *(decision.to_ms for decision in plan.decisions)]
+    if not decided:
+        return plan
+    decisions = [each for decision in plan.decisions for each in apart_from_skips(job, decision)]
+    known = {each.from_ms for each in decisions if each.outcome is DecisionOutcome.SKIPPED}
+    first, last = min((*plan.fires, *(decision.from_ms for decision in decisions))), max(decided)
+    between = [skip for skip in skips_from(job, first) if skip.nominal_ms <= last and skip.nominal_ms not in known]
+    decisions += [_skipped(job, skip) for skip in between]
+    return FirePlan(plan.fires, tuple(decisions), rule.next_after(last))
 
 
 def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
@@ -100,7 +157,7 @@ def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
     last = rule.last_until(due_now, nominal_ms) or nominal_ms
     count = 1 + rule.count(nominal_ms, due_now)
     decision = Decision(job.id, nominal_ms, last, count, DecisionOutcome.ERROR, reason)
-    return FirePlan((), (decision,), rule.next_after(due_now))
+    return FirePlan((), apart_from_skips(job, decision), rule.next_after(due_now))
 
 
 def plan_refused(job_id: JobId, nominal_ms: int, plan: FirePlan | None, reason: str) -> FirePlan:
@@ -121,7 +178,7 @@ def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> 
     return FirePlan((nominal_ms,), (), following)
 
 
-def _catch_up(job: Job, rule: Rule, nominal_ms: int, due_now: int) -> FirePlan:
+def _catch_up(job: Job, rule: Rule | RuleWithout, nominal_ms: int, due_now: int) -> FirePlan:
     """Plan several occurrences that are due at once. Late ones all fire; of missed ones the policy says which fire."""
     policy = job.spec.catch_up.policy
     oldest_kept = due_now - job.spec.catch_up.window_sec * 1000
@@ -167,6 +224,10 @@ def _missed(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
     catch_up = job.spec.catch_up
     reason = f"catch-up {catch_up.policy} within {catch_up.window_sec} s"
     return Decision(job.id, from_ms, to_ms, count, DecisionOutcome.MISSED, reason)
+
+
+def _skipped(job: Job, skip: Skip) -> Decision:
+    return Decision(job.id, skip.nominal_ms, skip.nominal_ms, 1, DecisionOutcome.SKIPPED, skip.text)
 
 
 def _expired(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:

@@ -17,6 +17,7 @@ from noonday.model.ids import JobId, TenantId, stable_fraction
 from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.pool import flaws_of_built_in
 from noonday.model.retry import RetryPolicy, flaws_of
+from noonday.model.skip import Skip
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_TOLERANCE_MS = 60_000
@@ -154,6 +155,7 @@ class Job(msgspec.Struct, frozen=True):
     trace: str | None = None
     halted: str | None = None
     """The reason of a pause that no user made."""
+    skips: tuple[Skip, ...] = ()
 
 
 def rule_of(spec: JobSpec, anchor_ms: int) -> schedule.Rule:
@@ -207,13 +209,13 @@ def check(spec: JobSpec, now_ms: int, maker_of: str | None = None) -> None:
         raise InvalidInput(alone if len(flaws) == 1 else f"{len(flaws)} values are not valid", flaws)
 
 
-_FIELDS_OF_TYPE = {
+FIELDS_OF_TYPE = {
     JobType.ONE_TIME: {"run_at"},
     JobType.DELAYED: {"delay_sec"},
     JobType.CRON: {"schedule", "timezone", "dst", "start_at", "end_at", "max_runs", "catch_up"},
     JobType.INTERVAL: {"every_sec", "phase_sec", "start_at", "end_at", "max_runs", "catch_up"},
 }
-_TIMING_FIELDS: set[str] = set().union(*_FIELDS_OF_TYPE.values())
+TIMING_FIELDS: set[str] = set().union(*FIELDS_OF_TYPE.values())
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
 _REQUIRED = {JobType.DELAYED: "delay_sec", JobType.CRON: "schedule", JobType.INTERVAL: "every_sec"}
 
@@ -230,7 +232,7 @@ class _Defaults:
         return bool(self._values(spec) == self._defaults)
 
 
-_FOREIGN = {type_: _Defaults(_TIMING_FIELDS - own) for type_, own in _FIELDS_OF_TYPE.items()}
+_FOREIGN = {type_: _Defaults(TIMING_FIELDS - own) for type_, own in FIELDS_OF_TYPE.items()}
 
 
 def _check_type(spec: JobSpec) -> list[Flaw]:
@@ -249,7 +251,7 @@ def _check_type(spec: JobSpec) -> list[Flaw]:
 
 
 def _misplaced(spec: JobSpec, field: str) -> Flaw:
-    allowed = ", ".join(sorted(wire_name(name) for name in _FIELDS_OF_TYPE[spec.type]))
+    allowed = ", ".join(sorted(wire_name(name) for name in FIELDS_OF_TYPE[spec.type]))
     detail = f"{wire_name(field)} does not go with type {spec.type}, which takes {allowed}"
     return Flaw(f"/{wire_name(field)}", detail, msgspec.to_builtins(getattr(spec, field)))
 

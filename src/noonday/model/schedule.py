@@ -207,6 +207,29 @@ class OnceRule(_Timeline, frozen=True):
 Rule = CronRule | IntervalRule | OnceRule
 
 
+class RuleWithout(_Timeline, frozen=True):
+    """The occurrences of another rule without some of them."""
+
+    whole: Rule
+    left_out: tuple[int, ...]
+    """Occurrences of the other rule, in order."""
+
+    def next_after(self, after_ms: int) -> int | None:
+        found = self.whole.next_after(after_ms)
+        while found in self.left_out and found is not None:
+            found = self.whole.next_after(found)
+        return found
+
+    def last_until(self, until_ms: int, after_ms: int) -> int | None:
+        found = self.whole.last_until(until_ms, after_ms)
+        while found in self.left_out and found is not None:
+            found = self.whole.last_until(found - 1, after_ms)
+        return found
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        return self.whole.count(after_ms, until_ms) - sum(after_ms < each <= until_ms for each in self.left_out)
+
+
 def describe(at_ms: int, rule: Rule) -> Occurrence:
     """Return the occurrence of `rule` at `at_ms`, in UTC and in the rule's zone, with the effect of an offset change."""
     utc = local_text(at_ms, "UTC").replace("+00:00", "Z")

@@ -89,6 +89,15 @@ class ExecutionLogsView(_View, frozen=True, kw_only=True):
     attempts: tuple[AttemptLogsView, ...]
 
 
+class SkipView(_View, frozen=True, kw_only=True):
+    """An occurrence to come that will not fire."""
+
+    at: datetime
+    by: str
+    reason: str | None
+    requested_at: datetime
+
+
 class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=False):
     job_id: str
     tenant: str
@@ -102,10 +111,27 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     runs_left: int | None = None
     halted: str | None = None
     """Reason why the job is PAUSED, if no user has paused it."""
+    skips: tuple[SkipView, ...] = ()
+    """Occurrences to come that are skipped."""
     warnings: tuple[str, ...] = ()
     executions: tuple[ExecutionView, ...] = ()
     redacted: bool | UnsetType = UNSET
     """True if an operator of another tenant reads the job. `payload` is null then."""
+
+
+READ_ONLY_FIELDS = frozenset(
+    {field.encode_name for field in msgspec.structs.fields(JobView)}
+    - {field.encode_name for field in msgspec.structs.fields(JobSpec)}
+)
+"""Fields of a JobView, by their names in JSON, that a definition does not have. The server sets them."""
+
+
+INSTEAD_OF_READ_ONLY = {
+    "state": "POST /v1/jobs/{id}/pause, POST /v1/jobs/{id}/resume or DELETE /v1/jobs/{id} changes it",
+    "version": "send If-Match to change a certain version only",
+    "nextFireAt": "the schedule determines it",
+}
+"""What to do instead of setting a read-only field."""
 
 
 class Page(_View, frozen=True, kw_only=True):

@@ -43,6 +43,10 @@ class QueryStore(ABC):
         """Return which of these unique keys the tenant uses already."""
 
     @abstractmethod
+    async def jobs_named(self, tenant: TenantId, names: Collection[str]) -> dict[str, list[JobId]]:
+        """Return the ids of the first two jobs of each of these names, oldest first. Cancelled jobs are left out."""
+
+    @abstractmethod
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         """Return (unique key, job) of live jobs whose unique key begins with a prefix."""
 

@@ -1,20 +1,22 @@
 """Client of /v1/jobs and /v1/schedules: jobs, their occurrences, and previews of schedules."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
 from noonday.model.errors import InvalidInput, NoondayError
-from noonday.model.filters import PreviewRequest
+from noonday.model.filters import PreviewRequest, SkipRequest
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import BackfillView, ExecutionView, JobPage, JobView, OccurrencePage, Preview
 from noonday.sdk.fields import either
 from noonday.sdk.methods import ApiMethods, Listing
+from noonday.sdk.payload import to_builtins
 from noonday.sdk.problems import Problem, is_problem, problem_of
-from noonday.sdk.spec import spec_of
+from noonday.sdk.spec import patch_of, spec_of
 from noonday.sdk.transport import decoded, path_of
 
 BATCH_JOBS = 10_000
@@ -104,6 +106,20 @@ class JobMethods(ApiMethods):
         headers = {} if if_version is None else {"If-Match": f'"{if_version}"'}
         return await self._http.change(JobView, "PUT", path_of("jobs", job_id), spec, headers=headers)
 
+    async def change(
+        self, job_id: str, patch: Mapping[str, Any] | None = None, /, *, if_version: int | None = None, **fields: Any
+    ) -> JobView:
+        """Change some fields of a job: `change(job_id, schedule="0 4 * * *", catch_up={"policy": "ALL"})`.
+
+        Takes a JSON merge patch (RFC 7396), or fields of `JobSpec` by their Python names. None removes a field, and objects, also
+        those in `payload`, are merged. Raises VersionMismatch if the version of the job is not `if_version`.
+        """
+        if patch is not None and fields:
+            raise InvalidInput("pass either a merge patch or fields, not both")
+        headers = {} if if_version is None else {"If-Match": f'"{if_version}"'}
+        body = patch_of(fields) if patch is None else patch
+        return await self._http.change(JobView, "PATCH", path_of("jobs", job_id), body, headers=headers)
+
     async def pause(self, job_id: str) -> JobView:
         return await self._http.change(JobView, "POST", path_of("jobs", job_id, "pause"))
 
@@ -113,9 +129,36 @@ class JobMethods(ApiMethods):
     async def delete(self, job_id: str) -> JobView:
         return await self._http.change(JobView, "DELETE", path_of("jobs", job_id))
 
-    async def trigger(self, job_id: str, *, idempotency_key: str | None = None) -> ExecutionView:
-        """Run a job now, in addition to its schedule. Raises Conflict if an execution is open and `overlap` is SKIP."""
-        return await self._http.change(ExecutionView, "POST", path_of("jobs", job_id, "trigger"), key=idempotency_key)
+    async def trigger(
+        self, job_id: str, *, payload: Any = msgspec.UNSET, force: bool = False, idempotency_key: str | None = None
+    ) -> ExecutionView:
+        """Run a job now, in addition to its schedule, with its own payload or with the given one.
+
+        Raises Conflict if an execution is open and `overlap` is SKIP, unless `force` is true.
+        """
+        body: dict[str, Any] = {"force": True} if force else {}
+        if payload is not msgspec.UNSET:
+            body["payload"] = to_builtins(payload, "/payload")
+        path = path_of("jobs", job_id, "trigger")
+        return await self._http.change(ExecutionView, "POST", path, body or None, key=idempotency_key)
+
+    async def skip(
+        self, job_id: str, *, at: datetime | None = None, next: int | None = None, reason: str | None = None
+    ) -> JobView:
+        """Skip the occurrence at an instant, or the next ones: they will not fire. `skips` of the job shows them.
+
+        Raises Conflict if the occurrence is decided or dispatched already.
+        """
+        return await self._http.change(
+            JobView, "POST", path_of("jobs", job_id, "skip"), SkipRequest(at=at, next=next, reason=reason)
+        )
+
+    async def undo_skip(self, job_id: str, *, at: datetime | None = None) -> JobView:
+        """Undo the skip of the occurrence at an instant, or all skips of a job, before their time."""
+        path = path_of("jobs", job_id, "skip")
+        if at is not None:
+            path += "?" + urlencode({"at": at.isoformat()})
+        return await self._http.change(JobView, "DELETE", path)
 
     async def backfill(
         self, job_id: str, from_: datetime, to: datetime, *, backfill_id: str | None = None, preview: bool = False

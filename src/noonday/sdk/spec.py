@@ -17,9 +17,11 @@ from noonday.model.job import (
     Overlap,
     Priority,
     bounds_text,
+    wire_name,
 )
 from noonday.model.retry import RetryPolicy
 from noonday.sdk.conversion import convert, require_zone, unknown_field
+from noonday.sdk.payload import to_builtins
 
 Duration = float | timedelta
 """A duration: seconds or a timedelta."""
@@ -89,6 +91,14 @@ def spec_of(**fields: Any) -> JobSpec:
     if missing:
         raise InvalidInput(f"a job needs {' and '.join(flaw.pointer[1:] for flaw in missing)}", missing)
     return JobSpec(**_converted(fields, _TYPES))
+
+
+def patch_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a merge patch of fields of `JobSpec` by their Python names. Raises InvalidInput for unknown names."""
+    if flaws := [unknown_field(name, set(_TYPES)) for name in fields if name not in _TYPES]:
+        raise InvalidInput("; ".join(flaw.detail for flaw in flaws), flaws)
+    seconds = {name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in fields.items()}
+    return {wire_name(name): to_builtins(value, f"/{name}") for name, value in seconds.items()}
 
 
 def with_fields(

@@ -52,7 +52,7 @@ class Edit:
         self._rebase(change.rebase)
         if self.job.spec.overlap is Overlap.ALLOW:
             self.writes.start_all_buffered(self.job.id)
-        self._start(change.executions)
+        self._start()
         self._suspend(change.suspend)
         self._release(change.release)
         self.writes.finish()
@@ -70,15 +70,27 @@ class Edit:
         """
         change = self.change
         is_stopped = self.job.state is not JobState.ACTIVE and not change.executions
-        if not (change.cancel or change.suspend or change.rebase or self.new_revision or is_stopped):
+        if not (change.cancel or change.suspend or change.rebase or self._new_definition or is_stopped):
             return ()
         return tuple(sorted({self.before.job.spec.target.pool, *(e.pool for e in self.before.executions)}))
+
+    @property
+    def _new_definition(self) -> bool:
+        """Whether dispatches of the former revision differ from those of the new one. A skip concerns no dispatch."""
+        job, before = self.job, self.before.job
+        only_skips = job.skips != before.skips and job.spec == before.spec and job.payload == before.payload
+        return self.new_revision and not only_skips
 
     @property
     def added_watch(self) -> int:
         """Watch flags that open executions get in addition to those they have."""
         watch = watch_of(self.job.spec)
         return watch if watch != watch_of(self.before.job.spec) else 0
+
+    @property
+    def created(self) -> list[NewExecution]:
+        """The executions of the change that did not exist."""
+        return [new for new in self.change.executions if new.id not in self._existing]
 
     def _leave_ordering_keys(self) -> None:
         """Free the slots of ordering keys that waiting executions keep, if the job left the key or is paused."""
@@ -110,11 +122,9 @@ class Edit:
             elif not row.buffered:
                 self.writes.suspend(now, row.suspended_until_ms or row.due_ms)
 
-    def _start(self, executions: Sequence[NewExecution]) -> None:
+    def _start(self) -> None:
         job = self.job
-        for new in executions:
-            if new.id in self._existing:
-                continue
+        for new in self.created:
             if new.buffered and not self.writes.inputs.open.get(job.id):
                 # The execution that it would wait for exists already and has ended.
                 new = msgspec.structs.replace(new, buffered=False)

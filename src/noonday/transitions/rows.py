@@ -35,6 +35,7 @@ class JobColumns(msgspec.Struct, frozen=True):
     halted: str | None
     spec: str | None
     payload: bytes | None
+    skips: str | None
 
 
 def job_columns(job: Job, *, with_spec: bool = True) -> JobColumns:
@@ -63,6 +64,7 @@ def job_columns(job: Job, *, with_spec: bool = True) -> JobColumns:
         halted=job.halted,
         spec=_encode(spec).decode() if with_spec else None,
         payload=job.payload,
+        skips=_encode(job.skips).decode() if job.skips else None,
     )
 
 

@@ -82,6 +82,7 @@ class Transactions:
             sender=sender,
             drafter=drafter,
             quotas=quotas,
+            query_store=registry,
             receipts=receipts,
             presenter=self._presenter,
             clock=self._clock,

@@ -16,7 +16,7 @@ from noonday.drivers.postgres.connection import PostgresDatabase, PostgresOption
 from noonday.drivers.postgres.migrations import migrate
 from noonday.drivers.postgres.store import PostgresStore, open_store
 from noonday.drivers.postgres.transactional import PostgresCompletions
-from noonday.intake import edits
+from noonday.intake import edits, triggers
 from noonday.model.batch import FireRequest
 from noonday.model.change import Change, NewJob
 from noonday.model.errors import Conflict, NotFound, StoreUnavailable
@@ -338,7 +338,7 @@ async def test_table_partition_with_a_concurrent_writer_is_not_dropped(
         await writing.start()
         one = job(every())
         await Crank(store).add(one)
-        await writer.execute(ADD_EXECUTION, edits.id_of_trigger(one.id, "k", old_ms), one.id, old_ms)
+        await writer.execute(ADD_EXECUTION, triggers.id_of_trigger(one.id, "k", old_ms), one.id, old_ms)
         dropping = asyncio.create_task(dropper.fetchval("SELECT drop_partitions($1)", NOW_MS))
 
         await eventually(lambda: somebody_waits(options, dropping), PATIENCE_SEC)
@@ -368,7 +368,7 @@ async def test_a_job_that_is_triggered_while_it_is_pruned_stays(store: PostgresS
         # The job looks completed, and a transaction is about to trigger it.
         pruning = asyncio.create_task(store.executions.prune(keep(HOUR), NOW_MS, 100))
         await eventually(lambda: somebody_waits(options, pruning), PATIENCE_SEC)
-        await session.execute(ADD_EXECUTION, edits.id_of_trigger(one.id, "k", NOW_MS), one.id, NOW_MS)
+        await session.execute(ADD_EXECUTION, triggers.id_of_trigger(one.id, "k", NOW_MS), one.id, NOW_MS)
         await triggering.commit()
         await pruning
     finally:

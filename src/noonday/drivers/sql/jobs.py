@@ -43,6 +43,10 @@ class JobWrites(ABC):
         """Return the row of a job with its payload as the database stores it."""
         return row
 
+    def stored_payload(self, payload: bytes) -> bytes | str:
+        """Return a payload as the database stores it."""
+        return payload
+
     @abstractmethod
     async def insert(self, session: SqlSession, jobs: Sequence[NewJob]) -> None:
         """Insert jobs and their fire rows."""
@@ -139,6 +143,7 @@ class SqlJobs(Jobs):
         if change.job:
             await self._set_job(session, edit)
         created = await self._writes.write(session, edit.writes)
+        await self._set_payloads(session, edit)
         if change.dead:
             dead, retried_as = zip(*change.dead, strict=True)
             await session.execute(self._sql.resolve_dead, list(dead), list(retried_as), edit.writes.now_ms)
@@ -188,6 +193,15 @@ class SqlJobs(Jobs):
         if not ids:
             return set()
         return {ExecutionId(row["id"]) for row in await session.fetch(self._sql.existing, list(ids))}
+
+    async def _set_payloads(self, session: SqlSession, edit: Edit) -> None:
+        """Store the payloads of new executions that do not run with that of their job."""
+        for new in edit.created:
+            if new.payload is not None:
+                await session.execute(self._sql.set_payload, new.id, self._writes.stored_payload(new.payload))
+        retried = [new.id for new in edit.created if new.retry_of is not None]
+        if retried:
+            await session.execute(self._sql.copy_payloads, retried)
 
     async def _set_job(self, session: SqlSession, edit: Edit) -> None:
         job = edit.job

@@ -26,6 +26,11 @@ class _DeclaredJob(msgspec.Struct, frozen=True):
     id: JobId
 
 
+class _NamedJobs(msgspec.Struct, frozen=True):
+    name: str
+    ids: list[JobId]
+
+
 class _FoundDefinition(msgspec.Struct, frozen=True):
     job_id: JobId
     wanted: int
@@ -74,6 +79,12 @@ class SqlQueryStore(QueryStore):
 
     async def keys_taken(self, tenant: TenantId, keys: Collection[str]) -> set[str]:
         return set(await self._sessions.decode(list[str], self._sql.keys_taken, tenant, list(keys)))
+
+    async def jobs_named(self, tenant: TenantId, names: Collection[str]) -> dict[str, list[JobId]]:
+        found = await self._sessions.decode(
+            list[_NamedJobs], self._sql.jobs_named, tenant, [name for name in names if can_be_stored(name)]
+        )
+        return {each.name: each.ids for each in found if each.ids}
 
     async def declared_keys(self, tenant: TenantId, prefix: str) -> list[tuple[str, JobId]]:
         found = await self._sessions.decode(list[_DeclaredJob], self._sql.declared, tenant, prefix)

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -36,4 +37,7 @@ class SqliteJobWrites(JobWrites):
 
     def stored(self, row: JobColumns) -> JobColumns:
         """Encode the payload, which is stored as base64."""
-        return row if row.payload is None else msgspec.structs.replace(row, payload=b64encode(row.payload).decode())
+        return row if row.payload is None else msgspec.structs.replace(row, payload=self.stored_payload(row.payload))
+
+    def stored_payload(self, payload: bytes) -> Any:
+        return b64encode(payload).decode()

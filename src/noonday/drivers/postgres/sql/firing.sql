@@ -232,7 +232,7 @@ SELECT x.id::text AS execution_id, x.dispatch AS number, x.job_id::text, x.tenan
        CASE WHEN x.started_ms IS NULL
             THEN CASE WHEN r.revision IS NULL THEN j.deadline_sec ELSE (r.spec::jsonb ->> 'startDeadlineSec')::float8 END
                  + (x.due_ms - m.due_ms) / 1000.0::float8 END AS start_deadline_sec,
-       CASE WHEN r.revision IS NULL THEN j.payload ELSE r.payload END AS payload,
+       CASE WHEN x.payload IS NOT NULL THEN x.payload WHEN r.revision IS NULL THEN j.payload ELSE r.payload END AS payload,
        x.progress, j.trace, j.name, NULL AS pool_timeout_sec, NULL AS created_trace, x.lane,
        CASE WHEN r.revision IS NULL THEN j.endpoint ELSE r.spec::jsonb -> 'target' ->> 'endpoint' END AS endpoint,
        CASE WHEN position('"retryPolicy":{' IN coalesce(r.spec, j.spec)) > 0

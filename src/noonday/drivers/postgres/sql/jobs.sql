@@ -4,7 +4,8 @@ UPDATE jobs
 SET revision = :revision, state = :state, name = :name, type = :type, pool = :pool, handler = :handler, lane = :lane,
     unique_key = :unique_key, timeout_sec = :timeout_sec, heartbeat_sec = :heartbeat_sec, deadline_sec = :deadline_sec,
     watch = :watch, anchor_ms = :anchor_ms, created_ms = :created_ms, updated_ms = :updated_ms, trace = :trace,
-    endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload, touched = touched + 1
+    endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload, skips = :skips,
+    touched = touched + 1
 WHERE tenant = :tenant AND id = :id::uuid;
 
 -- name: watch_open
@@ -51,6 +52,16 @@ FROM jobs j WHERE j.tenant = $1 AND j.id = $2::uuid;
 -- name: existing
 -- Return which of some executions exist.
 SELECT x.id::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id;
+
+-- name: set_payload
+-- Store the payload of an execution that does not run with that of its job.
+UPDATE executions SET payload = $2::bytea WHERE id = $1::uuid;
+
+-- name: copy_payloads
+-- Give retries the payloads of the executions that they retry.
+UPDATE executions x SET payload = o.payload
+FROM unnest($1::uuid[]) e (id) JOIN executions n ON n.id = e.id JOIN executions o ON o.id = n.retry_of
+WHERE x.id = n.id AND o.payload IS NOT NULL;
 
 -- name: resolve_dead
 -- Mark dead letters as archived or retried.

@@ -331,6 +331,13 @@ ORDER BY t.tenant, t.due_ms LIMIT 1;
 -- Return which of some unique keys a tenant uses.
 SELECT coalesce(json_agg(j.unique_key), '[]')::text FROM unnest($2::text[]) e (key) JOIN jobs j ON j.tenant = $1 AND j.unique_key = e.key;
 
+-- name: jobs_named
+-- Return the first two jobs of each of some names. Two index entries per name are read.
+SELECT coalesce(json_agg(json_build_object('name', e.name, 'ids', (
+    SELECT coalesce(json_agg(first.id), '[]')
+    FROM (SELECT j.id FROM jobs j WHERE j.tenant = $1 AND j.name = e.name AND j.state <> 2 ORDER BY j.id LIMIT 2) first))), '[]')::text
+FROM unnest($2::text[]) e (name);
+
 -- name: declared
 -- Return live jobs whose unique key begins with a prefix.
 SELECT coalesce(json_agg(json_build_object('key', unique_key, 'id', id)), '[]')::text

@@ -82,7 +82,7 @@ SELECT x.id AS execution_id, x.dispatch AS number, x.job_id, x.tenant, x.pool, x
        iif(r.revision IS NULL, j.heartbeat_sec, r.spec ->> '$.heartbeatTimeoutSec') AS heartbeat_timeout_sec,
        iif(x.started_ms IS NULL, iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec')
                                  + (x.due_ms - (e.value ->> 1)) / 1000.0, NULL) AS start_deadline_sec,
-       iif(r.revision IS NULL, j.payload, r.payload) AS payload, x.progress, j.trace, j.name, NULL AS pool_timeout_sec,
+       coalesce(x.payload, iif(r.revision IS NULL, j.payload, r.payload)) AS payload, x.progress, j.trace, j.name, NULL AS pool_timeout_sec,
        NULL AS created_trace, x.lane, iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint') AS endpoint,
        iif(instr(coalesce(r.spec, j.spec), '"retryPolicy":{'), coalesce(coalesce(r.spec, j.spec) ->> '$.retryPolicy.maxAttempts', 0),
            NULL) AS max_attempts

@@ -1,9 +1,9 @@
 -- name: add_jobs
 -- Insert new jobs, one row of values per job.
 INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
-                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload)
+                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload, skips)
 VALUES (:tenant, :id, :revision, :state, :name, :type, :pool, :handler, :lane, :unique_key, :timeout_sec, :heartbeat_sec,
-        :deadline_sec, :watch, :anchor_ms, :created_ms, :updated_ms, :trace, :endpoint, :halted, :spec, :payload);
+        :deadline_sec, :watch, :anchor_ms, :created_ms, :updated_ms, :trace, :endpoint, :halted, :spec, :payload, :skips);
 
 -- name: add_fires
 -- Insert the fire rows of new jobs, one row of values per job.

@@ -4,7 +4,8 @@ UPDATE jobs
 SET revision = :revision, state = :state, name = :name, type = :type, pool = :pool, handler = :handler, lane = :lane,
     unique_key = :unique_key, timeout_sec = :timeout_sec, heartbeat_sec = :heartbeat_sec, deadline_sec = :deadline_sec,
     watch = :watch, anchor_ms = :anchor_ms, created_ms = :created_ms, updated_ms = :updated_ms, trace = :trace,
-    endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload
+    endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload,
+    skips = :skips
 WHERE tenant = :tenant AND id = :id;
 
 -- name: watch_open
@@ -56,6 +57,16 @@ FROM job_rows WHERE tenant = ?1 AND id = ?2;
 -- name: existing
 -- Return which of some executions exist.
 SELECT x.id FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value;
+
+-- name: set_payload
+-- Store the payload of an execution that does not run with that of its job.
+UPDATE executions SET payload = ?2 WHERE id = ?1;
+
+-- name: copy_payloads
+-- Give retries the payloads of the executions that they retry.
+UPDATE executions SET payload = o.payload
+FROM json_each(?1) e CROSS JOIN executions n ON n.id = e.value CROSS JOIN executions o ON o.id = n.retry_of
+WHERE executions.id = n.id AND o.payload IS NOT NULL;
 
 -- name: resolve_dead
 -- Mark dead letters as archived or retried.

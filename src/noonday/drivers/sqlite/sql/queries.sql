@@ -254,6 +254,14 @@ LIMIT 1;
 SELECT json_group_array(j.unique_key)
 FROM json_each(?2) e CROSS JOIN jobs j ON j.tenant = ?1 AND j.unique_key = e.value;
 
+-- name: jobs_named
+-- Return the first two jobs of each of some names. Two index entries per name are read.
+SELECT json_group_array(json_object('name', e.value, 'ids', json((
+    SELECT json_group_array(first.id)
+    FROM (SELECT j.id FROM jobs j INDEXED BY jobs_of_names
+          WHERE j.tenant = ?1 AND j.name = e.value AND j.state <> 2 ORDER BY j.id LIMIT 2) first))))
+FROM json_each(?2) e;
+
 -- name: declared
 -- Return live jobs whose unique key begins with a prefix.
 SELECT json_group_array(json_object('key', unique_key, 'id', id))

@@ -1,0 +1,26 @@
+-- A second job of the same name is found without reading all jobs.
+CREATE INDEX jobs_of_names ON jobs (tenant, name, id) WHERE name IS NOT NULL AND state <> 2;
+
+-- A trigger may have a payload of its own. NULL: the payload of the job.
+ALTER TABLE executions ADD COLUMN payload TEXT;
+
+-- Occurrences of a job that a person skips, as JSON. NULL: none.
+ALTER TABLE jobs ADD COLUMN skips TEXT;
+DROP VIEW job_rows;
+CREATE VIEW job_rows AS
+SELECT *,
+       json_object('id', id, 'tenant', tenant, 'revision', revision, 'state', state, 'spec', json(spec), 'anchor_ms', anchor_ms,
+                   'payload', NULL, 'created_ms', created_ms, 'updated_ms', updated_ms, 'trace', trace, 'halted', halted,
+                   'skips', json(coalesce(skips, '[]'))) AS json,
+       json_object('id', id, 'tenant', tenant, 'revision', revision, 'state', state, 'spec', json(spec), 'anchor_ms', anchor_ms,
+                   'payload', payload, 'created_ms', created_ms, 'updated_ms', updated_ms, 'trace', trace,
+                   'halted', halted, 'skips', json(coalesce(skips, '[]'))) AS whole_json,
+       EXISTS (SELECT 1 FROM dead d INDEXED BY dead_of_jobs
+               WHERE d.tenant = jobs.tenant AND d.job_id = jobs.id AND d.retried_as IS NULL)
+       AND EXISTS (SELECT 1 FROM dead d
+                   WHERE d.retried_as IS NULL AND d.execution_id = (
+                       SELECT x.id FROM executions x
+                       WHERE x.job_id = jobs.id
+                             AND x.id >= substr((SELECT max(y.id) FROM executions y WHERE y.job_id = jobs.id), 1, 13)
+                       ORDER BY coalesce(x.finished_ms, 1 << 62) DESC, x.id DESC LIMIT 1)) AS died
+FROM jobs;
