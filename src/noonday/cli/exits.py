@@ -72,8 +72,9 @@ class ExitCodes(Group):
         except ClickException as invalid:
             print_usage_error(invalid)
             sys.exit(invalid.exit_code)
-        except Abort:
-            sys.exit(INTERRUPTED)
+        except Abort:  # a question was answered with no
+            print_line("error:", "aborted: nothing was done")
+            sys.exit(FAILED)
 
     def invoke(self, ctx: Context) -> Any:
         try:
