@@ -16,7 +16,8 @@ class ExecutionSearch(ABC):
     ) -> FoundPage:
         """Return executions of a tenant, newest nominal time first, beginning after the id `after`.
 
-        At most `most` executions are examined, whether they match or not. If more may follow, the page has a cursor.
+        At most `most` executions of all tenants are examined, whether they match or not. If more may follow, the page has a
+        cursor. So an execution costs no index of its own, and a page of a small tenant may be short or empty.
         """
 
     @abstractmethod

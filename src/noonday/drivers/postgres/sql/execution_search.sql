@@ -1,16 +1,13 @@
 -- name: search
--- Return a page of executions of a tenant, newest first: the matches among a limited number of scanned executions, how many
--- were scanned, and the last id scanned.
--- Differs: a row comparison names the tenant, which leaves no index but the one by tenant. The separate bounds of the id tell
--- which days' partitions to skip.
+-- Return a page of executions of a tenant, newest first: the matches among a limited number of scanned executions of all
+-- tenants, how many were scanned, and the last id scanned.
 WITH looked AS MATERIALIZED (
-    SELECT x.id, x.job_id, x.state, x.attempt, x.pool, x.handler, x.worker_id, x.due_ms, x.started_ms, x.finished_ms
-    FROM executions x
-    WHERE (x.tenant, x.id) >= ($1::text, $3::uuid) AND (x.tenant, x.id) < ($1, $2::uuid) AND x.id >= $3 AND x.id < $2
-    ORDER BY x.tenant DESC, x.id DESC LIMIT $4
+    SELECT x.id, x.tenant, x.job_id, x.state, x.attempt, x.pool, x.handler, x.worker_id, x.due_ms, x.started_ms,
+           x.finished_ms
+    FROM executions x WHERE x.id >= $3::uuid AND x.id < $2::uuid ORDER BY x.id DESC LIMIT $4
 ), matched AS MATERIALIZED (
     SELECT l.id FROM looked l
-    WHERE coalesce(l.state = $6::smallint, $6 IS NULL) AND coalesce(l.pool = $7::text, $7 IS NULL)
+    WHERE l.tenant = $1::text AND coalesce(l.state = $6::smallint, $6 IS NULL) AND coalesce(l.pool = $7::text, $7 IS NULL)
           AND coalesce(l.handler = $8::text, $8 IS NULL)
           AND CASE WHEN $9::text IS NULL THEN true
                    ELSE EXISTS (SELECT 1 FROM jobs j

@@ -1,14 +1,15 @@
 -- name: search
--- Return a page of executions of a tenant, newest first: the matches among a limited number of scanned executions, how many
--- were scanned, and the last id scanned.
+-- Return a page of executions of a tenant, newest first: the matches among a limited number of scanned executions of all
+-- tenants, how many were scanned, and the last id scanned.
 WITH looked AS MATERIALIZED (
-    SELECT x.id, x.job_id, x.state, x.attempt, x.pool, x.handler, x.worker_id, x.due_ms, x.started_ms, x.finished_ms
-    FROM executions x INDEXED BY executions_of_tenant
-    WHERE x.tenant = ?1 AND x.id < ?2 AND x.id >= ?3
+    SELECT x.id, x.tenant, x.job_id, x.state, x.attempt, x.pool, x.handler, x.worker_id, x.due_ms, x.started_ms,
+           x.finished_ms
+    FROM executions x INDEXED BY executions_id
+    WHERE x.id < ?2 AND x.id >= ?3
     ORDER BY x.id DESC LIMIT ?4
 ), matched AS MATERIALIZED (
     SELECT l.id, l.job_id FROM looked l
-    WHERE (?6 IS NULL OR l.state = ?6) AND (?7 IS NULL OR l.pool = ?7) AND (?8 IS NULL OR l.handler = ?8)
+    WHERE l.tenant = ?1 AND (?6 IS NULL OR l.state = ?6) AND (?7 IS NULL OR l.pool = ?7) AND (?8 IS NULL OR l.handler = ?8)
           AND (?9 IS NULL OR EXISTS (SELECT 1 FROM jobs j, json_each(j.spec, '$.tags') tag
                                      WHERE j.tenant = ?1 AND j.id = l.job_id AND tag.value = ?9))
           AND (?10 IS NULL OR l.worker_id = ?10)
