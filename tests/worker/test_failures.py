@@ -95,3 +95,12 @@ def test_a_logging_handler_that_raises_does_no_harm(run: Run) -> None:
         FailureLog().note(run)
     finally:
         logger.removeHandler(broken)
+
+
+def test_text_that_is_no_utf_8_is_logged_with_question_marks(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run.fail(raised(ValueError("a lone \ud800 surrogate")))
+    FailureLog().note(run)
+    (record,) = records_of(caplog)
+    assert "a lone ? surrogate" in record.getMessage()
+    assert logging.Formatter().format(record).endswith("ValueError: a lone ? surrogate")
+    caplog.text.encode("utf-8")

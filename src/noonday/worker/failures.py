@@ -1,6 +1,8 @@
 """What a worker says about failed attempts: a line with the traceback in the log of the handler."""
 
 import logging
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -9,6 +11,7 @@ from noonday.worker.context import RetryLater, log_fields
 from noonday.worker.handler_log import logger_of
 from noonday.worker.run import Run
 
+_Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 _WORKER = str(Path(__file__).parent)
 FAILURES = {Outcome.FAILED: "failed", Outcome.TIMED_OUT: "timed out"}
 
@@ -29,9 +32,22 @@ class FailureLog:
         error = _raised_here(run)
         text = _text_of(run, run.failure, with_traceback=error is None)
         try:
-            logger.log(self._level, "%s", text, exc_info=_from_the_handler_on(error), extra=log_fields(run.dispatch))
+            logger.handle(_record(logger, self._level, text, _from_the_handler_on(error), log_fields(run.dispatch)))
         except Exception:
             logging.getLogger(__name__).exception("failure not logged: a logging handler raised")
+
+
+def _record(
+    logger: logging.Logger, level: int, text: str, raised: _Raised | None, fields: Mapping[str, object]
+) -> logging.LogRecord:
+    """Return a record of the log. Its text can be written to a file in UTF-8, whatever the exception says."""
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), raised, extra=fields)
+    if raised is not None:
+        shown = "".join(traceback.format_exception(*raised)).rstrip("\n")
+        encodable = shown.encode("utf-8", "replace").decode()
+        if encodable != shown:
+            record.exc_text = encodable
+    return record
 
 
 def _raised_here(run: Run) -> BaseException | None:
@@ -39,9 +55,7 @@ def _raised_here(run: Run) -> BaseException | None:
     return None if isinstance(run.error, RetryLater) and run.error.failure is not None else run.error
 
 
-def _from_the_handler_on(
-    error: BaseException | None,
-) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+def _from_the_handler_on(error: BaseException | None) -> _Raised | None:
     """Return an exception as `exc_info`, without the frames of the worker that called the handler."""
     if error is None:
         return None
