@@ -8,7 +8,7 @@ NOTICES_POOL = "notices"
 """The pool of notices. Their failures raise no alert, because that alert would cause another notice."""
 BUILT_IN_POOLS = {
     WEBHOOKS_POOL: "create a task instead: POST /v1/tasks, `noonday task create`",
-    NOTICES_POOL: "notices are sent by alert preferences: PUT /v1/alert-preferences/{id}, `noonday notify`",
+    NOTICES_POOL: "notices are sent by alert preferences: PUT /v1/alert-preferences/{id}, `noonday alert notify`",
 }
 """Each built-in pool, with what users do instead of naming it."""
 

@@ -68,7 +68,7 @@ class CrontabReader:
             case "MAILTO" | "MAILFROM":
                 note(
                     place,
-                    f"{name}={value}: cron's mail is not carried over; `noonday notify` sends mail about failures",
+                    f"{name}={value}: cron's mail is not carried over; `noonday alert notify` sends mail about failures",
                 )
             case "CRON_TZ":
                 self._set_zone(place, value)
