@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 from noonday import Context, Noonday
 from noonday.crypto.tokens import mint
 from noonday.model.errors import Conflict, EngineStopped, ExecutionFailed, InvalidInput
+from noonday.model.view import ExecutionView
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.problems import ClientClosed, ServerUnreachable
 from noonday.wiring.sync_application import SyncApplication
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_SEC, eventually
 
 WITHIN_SEC = 60
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -73,9 +75,11 @@ async def test_the_same_calls_work_on_a_server(url: str) -> None:
         ids = await app.enqueue_many([app.spec_for("echo", n) for n in range(3)])
         assert [await app.result(job_id, timeout=WITHIN_SEC) for job_id in ids] == [0, 1, 2]
         waiting = await app.enqueue("wait")
-        while not (open_ := (await client.get_job(waiting.job_id)).executions):
-            await asyncio.sleep(0)
-        await app.cancel(open_[0])
+
+        async def executions() -> tuple[ExecutionView, ...]:
+            return (await client.get_job(waiting.job_id)).executions
+
+        await app.cancel((await eventually(executions))[0])
         with pytest.raises(ExecutionFailed, match="CANCELLED"):
             await app.result(waiting, timeout=WITHIN_SEC)
     with pytest.raises(Conflict, match="no engine and no server"):
@@ -142,8 +146,9 @@ async def test_the_same_calls_work_without_an_event_loop(url: str) -> None:
             ids = app.sync.enqueue_many([app.spec_for("echo", n) for n in range(3)])
             assert [app.sync.result(job_id, timeout=WITHIN_SEC) for job_id in ids] == [0, 1, 2]
             waiting = app.sync.enqueue("wait")
+            deadline = time.monotonic() + PATIENCE_SEC
             while not (open_ := client.get_job(waiting.job_id).executions):
-                pass
+                assert time.monotonic() < deadline
             app.sync.cancel(open_[0])
             with pytest.raises(ExecutionFailed, match="CANCELLED"):
                 app.sync.result(waiting, timeout=WITHIN_SEC)

@@ -12,6 +12,7 @@ import pytest
 
 from noonday import Context, DoNotRetry, Noonday
 from noonday.crypto.tokens import mint
+from noonday.model.alert_view import AlertView
 from noonday.model.errors import AlreadyRunning, BadSettings, Conflict, InvalidInput, NotFound, Unauthorized
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.alerts import AlertsClient
@@ -19,6 +20,7 @@ from noonday.sdk.client import Client
 from noonday.wiring.engine_queries import EngineAlerts, EngineQueries
 from noonday.wiring.listening import PortTaken
 from noonday.wiring.serving import ServedApi, address_of
+from tests.support.eventually import eventually
 
 WITHIN_SEC = 60
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -89,13 +91,17 @@ async def test_dead_letters_and_alerts_are_seen_and_settled() -> None:
         async def letters() -> list[str]:
             return [letter.execution.execution_id async for letter in running.dead_letters(pool="p").items()]
 
-        while len(await letters()) < len(jobs):
-            await asyncio.sleep(0)
-        first, second = await letters()
+        async def all_letters() -> list[str] | None:
+            found = await letters()
+            return found if len(found) == len(jobs) else None
+
+        async def unread() -> tuple[AlertView, ...]:
+            return (await running.alerts.list(unread=True)).alerts
+
+        first, second = await eventually(all_letters)
         assert (await running.retry_dead(first)).retry_of == first
         assert (await running.archive_dead(second)).archived
-        while not (found := (await running.alerts.list(unread=True)).alerts):
-            await asyncio.sleep(0)
+        found = await eventually(unread)
         assert {alert.job_id for alert in found} <= {job.job_id for job in jobs}
         seen = await running.alerts.acknowledge(found[0].id)
         assert (await running.alerts.get(found[0].id)).acknowledged_at == seen.acknowledged_at
