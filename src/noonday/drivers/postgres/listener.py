@@ -62,7 +62,9 @@ class TimelineListener:
     async def close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            with contextlib.suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with contextlib.suppress(
+                OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError
+            ):
                 await session.close(timeout=2)
 
     async def _listen(self) -> None:

@@ -32,7 +32,9 @@ class StoreMonitor:
         """Check the store for ever."""
         while True:
             await asyncio.sleep(EVERY_SEC)
-            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with contextlib.suppress(
+                OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError
+            ):
                 async with asyncio.timeout(CHECK_SEC):
                     await self.check()
 
