@@ -283,7 +283,7 @@ def test_narrow_terminal_shows_names_first_and_ids_whole(
     execution = died(ask, ask_json, f"messages-narrow-{words[0]}")
     name = f"messages-narrow-{words[0]}"
     if words[0] == "alert":
-        eventually(lambda: any(one["name"] == name for one in ask_json("alert", "list", "--json")["alerts"]))
+        eventually(lambda: any(one.get("name") == name for one in ask_json("alert", "list", "--json")["alerts"]))
     lines = on_a_terminal(server, NARROW, *words)
     table = [line for line in lines if "noonday " not in line]
     assert max(map(len, table)) <= NARROW

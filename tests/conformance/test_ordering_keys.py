@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from noonday.intake import edits
+from noonday.intake import edits, triggers
 from noonday.model.change import Change
 from noonday.model.execution import OPEN, Outcome, State
 from noonday.model.firing import Fire, Kind
@@ -306,7 +306,7 @@ async def test_fire_that_would_wait_for_its_own_job_keeps_its_turn(crank: Crank)
     recurring = ordered(every(overlap=Overlap.BUFFER_ALL))
     other = ordered(at_ms=NOW_MS + 1)
     await crank.add(recurring, other)
-    triggered = await crank.change(recurring, lambda before: edits.trigger(before, "k", NOW_MS, audit()))
+    triggered = await crank.change(recurring, lambda before: triggers.trigger(before, "k", NOW_MS, audit()))
     fires = [entry for entry in await crank.due() if entry.kind == Kind.FIRE]
     assert len((await crank.fire(fires)).blocked) == 1
     crank.now_ms = NOW_MS + SECOND

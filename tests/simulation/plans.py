@@ -524,7 +524,7 @@ def _plan_of(
         stored,
         now_ms,
         calm,
-        skew_ms,
+        skew_ms=skew_ms,
     )
 
 

@@ -136,7 +136,7 @@ async def test_questions_that_make_no_sense_are_refused_with_what_is_allowed() -
 @pytest.mark.parametrize(("own", "client"), [(EngineQueries, Client), (EngineAlerts, AlertsClient)])
 def test_methods_have_the_names_and_parameters_of_the_client(own: type, client: type) -> None:
     """What is learned with an embedded engine holds for a server. Some parameters of the client are about HTTP."""
-    about_http = {"idempotency_key", "executions"}
+    about_http = {"idempotency_key", "executions", "wait"}
     for name, method in vars(own).items():
         if not name.startswith("_"):
             parameters = set(inspect.signature(getattr(client, name)).parameters) - about_http

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
+from msgspec import UNSET
+
 from noonday.alerts.alert_service import AlertService
 from noonday.api.instants import bounded_ms, span_ms
 from noonday.intake.services import IntakeServices
@@ -13,7 +15,7 @@ from noonday.model.alert import AlertKind
 from noonday.model.alert_view import AcknowledgeRequest, AlertList, AlertView
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput
-from noonday.model.filters import DeadFilter, dead_query
+from noonday.model.filters import DeadFilter, RunRequest, dead_query
 from noonday.model.ids import TenantId
 from noonday.model.job import JobType
 from noonday.model.view import (
@@ -31,6 +33,7 @@ from noonday.ports.settings import SettingsStore
 from noonday.runtime.clock import SystemClock
 from noonday.sdk.fields import either
 from noonday.sdk.methods import Listing
+from noonday.sdk.payload import to_builtins
 from noonday.wiring.engine_thread import EngineLoop
 
 T = TypeVar("T")
@@ -175,9 +178,14 @@ class EngineQueries:
             lambda intake: intake.occurrences.list_occurrences(OWNER, job_id, from_ms=from_ms, to_ms=to_ms, limit=most)
         )
 
-    async def trigger(self, job_id: str) -> ExecutionView:
-        """Run a job now, in addition to its schedule. Raises Conflict if an execution is open and `overlap` is SKIP."""
-        return await self._ask(lambda intake: intake.jobs.trigger(OWNER, job_id))
+    async def trigger(self, job_id: str, *, payload: Any = UNSET, force: bool = False) -> ExecutionView:
+        """Run a job now, in addition to its schedule, with its own payload or with the given one.
+
+        Raises Conflict if an execution is open and `overlap` is SKIP, unless `force` is true.
+        """
+        plain = UNSET if payload is UNSET else to_builtins(payload)
+        request = RunRequest(payload=plain, force=force)
+        return await self._ask(lambda intake: intake.jobs.trigger(OWNER, job_id, request=request))
 
     async def pause(self, job_id: str) -> JobView:
         """Pause a job: it does not fire until it is resumed. Raises NotFound, and Conflict."""

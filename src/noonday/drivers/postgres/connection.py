@@ -57,7 +57,7 @@ class PostgresDatabase:
     async def close(self) -> None:
         try:
             await asyncio.wait_for(self._pool.close(), 5)
-        except (TimeoutError, OSError, asyncpg.PostgresError):
+        except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
             self._pool.terminate()
 
     @contextlib.asynccontextmanager
