@@ -61,3 +61,17 @@ async def test_waiting_requests_take_no_concurrent_reads(client: Client, backsta
     assert not any(wait.done() for wait in waits)
     backstage.services.execution_ends.close()
     assert {(await wait).status for wait in waits} == {200}
+
+
+async def test_a_request_that_a_stopping_server_cancels_is_answered_with_a_problem(
+    client: Client, backstage: Backstage
+) -> None:
+    made = await client.post("/v1/jobs", {"type": "ONE_TIME", "target": {"pool": "demo", "handler": "demo.echo"}})
+    execution = (await client.post(f"/v1/jobs/{made.json['jobId']}/trigger", {})).json["executionId"]
+    waiting = asyncio.create_task(client.get(f"/v1/executions/{execution}?wait=60"))
+    assert (await client.get("/v1/executions")).status == 200
+    waiting.cancel()
+    response = await waiting
+    assert (response.status, response.code) == (503, "engine-stopped")
+    assert "repeat it with the same Idempotency-Key" in response.json["detail"]
+    assert "retry-after" in response.headers

@@ -1,5 +1,6 @@
 """Request handling: authenticate, decode, run the route's function, encode. Decoders are compiled at startup."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
@@ -23,6 +24,7 @@ from noonday.model.caller import Caller
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import (
     Conflict,
+    EngineStopped,
     Forbidden,
     InvalidInput,
     NotFound,
@@ -60,7 +62,11 @@ class Resource:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        reply = await self._answer(request)
+        try:
+            reply = await self._answer(request)
+        except asyncio.CancelledError:
+            # Only a server that stops cancels requests: those that have not ended in time. Its own response would be no problem.
+            reply = reply_of(EngineStopped(STOPPING), request.path)
         self._on_answer(reply.status)
         await reply.send(send, without_body=request.method == "HEAD")
 
@@ -79,6 +85,10 @@ class Resource:
         raise MethodNotAllowed(detail, allowed=self._allowed)
 
 
+STOPPING = (
+    "this process stops, and the request has not ended in time: it may have taken effect; repeat it with the same "
+    "Idempotency-Key"
+)
 MOST_SUGGESTIONS = 5
 """Maximum number of unknown names per request for which `nearest` is computed."""
 REFUSALS = (InvalidInput, PayloadTooLarge, NotFound, Conflict, VersionMismatch)
