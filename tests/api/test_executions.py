@@ -72,6 +72,6 @@ async def test_a_request_that_a_stopping_server_cancels_is_answered_with_a_probl
     assert (await client.get("/v1/executions")).status == 200
     waiting.cancel()
     response = await waiting
-    assert (response.status, response.code) == (503, "engine-stopped")
+    assert (response.status, response.code) == (503, "stopping")
     assert "repeat it with the same Idempotency-Key" in response.json["detail"]
     assert "retry-after" in response.headers

@@ -65,6 +65,12 @@ class NotReady(NoondayError):
     code = "not-ready"
 
 
+class Stopping(NoondayError):
+    """The process stops, and a request has not ended in time."""
+
+    code = "stopping"
+
+
 class Unexpected(NoondayError):
     """A server error whose cause the response does not disclose."""
 
@@ -109,6 +115,7 @@ PROBLEM_TYPES: Mapping[type[NoondayError], ProblemType] = {
         HTTPStatus.SERVICE_UNAVAILABLE, "Revocation stored but not delivered to workers", retry_after_sec=5
     ),
     model.BusUnavailable: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Bus unavailable", retry_after_sec=5),
+    Stopping: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Process is stopping", retry_after_sec=1),
     model.Busy: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Too many concurrent requests", retry_after_sec=1),
     model.StaleEpoch: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Another process took over", retry_after_sec=5),
     NotReady: ProblemType(HTTPStatus.SERVICE_UNAVAILABLE, "Not ready", retry_after_sec=5),

@@ -11,7 +11,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from noonday.api.context import ANONYMOUS, ApiServices, RequestContext
-from noonday.api.errors import BadHeader, MethodNotAllowed, reply_of
+from noonday.api.errors import BadHeader, MethodNotAllowed, Stopping, reply_of
 from noonday.api.headers import idempotency_key, tenant_to_read, trace_of, version_to_match
 from noonday.api.query import QueryReader
 from noonday.api.rate_limit import within_quota
@@ -24,7 +24,6 @@ from noonday.model.caller import Caller
 from noonday.model.decoding import BodyDecoder
 from noonday.model.errors import (
     Conflict,
-    EngineStopped,
     Forbidden,
     InvalidInput,
     NotFound,
@@ -66,7 +65,7 @@ class Resource:
             reply = await self._answer(request)
         except asyncio.CancelledError:
             # Only a server that stops cancels requests: those that have not ended in time. Its own response would be no problem.
-            reply = reply_of(EngineStopped(STOPPING), request.path)
+            reply = reply_of(Stopping(STOPPING), request.path)
         self._on_answer(reply.status)
         await reply.send(send, without_body=request.method == "HEAD")
 
