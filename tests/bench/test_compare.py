@@ -32,11 +32,11 @@ def test_ratios_are_those_of_pairs() -> None:
 @pytest.mark.slow
 def test_a_revision_is_checked_out_beside_the_tree_and_removed(tmp_path: Path) -> None:
     root = repository(tmp_path / "clone")
-    told: list[str] = []
-    with checked_out("HEAD~1", tmp_path / "base", root, told.append) as (commit, place):
+    messages: list[str] = []
+    with checked_out("HEAD~1", tmp_path / "base", root, messages.append) as (commit, place):
         assert (place / "version").read_text() == "1"
         assert (place / ".venv" / ".ready").exists()
-        assert told == [f"setting up {commit[:12]}"]
+        assert messages == [f"setting up {commit[:12]}"]
     assert not (tmp_path / "base").exists()
     assert "base" not in git(root, "worktree", "list")
     assert (root / "version").read_text() == "2"
