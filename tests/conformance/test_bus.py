@@ -8,7 +8,7 @@ import pytest
 
 from noonday.model.execution import Outcome
 from noonday.model.ids import ExecutionId, InstanceId, WorkerId
-from noonday.model.message import Beat, Bye, Dispatch, LogEntry, Tick
+from noonday.model.message import Beat, Bye, Dispatch, LogEntry, RunProgress, Tick
 from noonday.ports.bus import Bus
 from tests.support.clock import ManualClock
 from tests.support.drivers import Capability
@@ -295,7 +295,7 @@ async def test_a_pool_that_is_quick_has_credit_for_about_a_second(bus: Bus, cloc
 ENTRIES: list[LogEntry] = [
     hello(),
     report(dispatch(), Outcome.FAILED, failure=failure("é \x00"), progress=b"\x00\xff"),
-    Beat(WORKER, NOW_MS, ((dispatch().execution_id, 1, b"half"),)),
+    Beat(WORKER, NOW_MS, (RunProgress(dispatch().execution_id, 1, b"half"),)),
     Tick(InstanceId("i-1"), 7, NOW_MS),
     Bye(WORKER, NOW_MS),
 ]

@@ -10,7 +10,7 @@ from noonday.model.execution import KEPT_DISPATCHES, Cause, Execution, Failure, 
 from noonday.model.firing import Fire, Kind
 from noonday.model.ids import TenantId, WorkerId, execution_id
 from noonday.model.job import Concurrency, Job, JobSpec, JobState, Overlap, Target
-from noonday.model.message import Beat, Bye, Dispatch, HandlerInfo, Report
+from noonday.model.message import Beat, Bye, Dispatch, HandlerInfo, Report, RunProgress
 from noonday.model.receipt import Receipt
 from noonday.model.recording import Checkpoint
 from noonday.model.retention import Retention
@@ -851,13 +851,13 @@ async def test_heartbeat_shows_a_live_worker_and_a_bye_ends_it(crank: Crank, wor
 async def test_heartbeat_keeps_the_progress_of_a_running_handler(crank: Crank) -> None:
     dispatch = await fired(crank)
     await crank.settle(report(dispatch, Outcome.STARTED))
-    await crank.settle(signs=[Beat(WORKER, NOW_MS, ((dispatch.execution_id, 1, b"page 7"),))])
+    await crank.settle(signs=[Beat(WORKER, NOW_MS, (RunProgress(dispatch.execution_id, 1, b"page 7"),))])
     assert (await crank.look(dispatch)).progress == b"page 7"
 
 
 async def test_progress_counts_also_if_it_comes_with_the_start(crank: Crank) -> None:
     dispatch = await fired(crank)
-    beat = Beat(WORKER, NOW_MS, ((dispatch.execution_id, 1, b"page 7"),))
+    beat = Beat(WORKER, NOW_MS, (RunProgress(dispatch.execution_id, 1, b"page 7"),))
     await crank.settle(report(dispatch, Outcome.STARTED), signs=[beat])
     assert (await crank.look(dispatch)).progress == b"page 7"
 
@@ -867,8 +867,8 @@ async def test_progress_of_another_dispatch_or_worker_is_not_believed(crank: Cra
     await crank.settle(report(dispatch, Outcome.STARTED))
     await crank.settle(
         signs=[
-            Beat(OTHER, NOW_MS, ((dispatch.execution_id, 1, b"another worker"),)),
-            Beat(WORKER, NOW_MS, ((dispatch.execution_id, 2, b"another dispatch"),)),
+            Beat(OTHER, NOW_MS, (RunProgress(dispatch.execution_id, 1, b"another worker"),)),
+            Beat(WORKER, NOW_MS, (RunProgress(dispatch.execution_id, 2, b"another dispatch"),)),
         ]
     )
     assert (await crank.look(dispatch)).progress is None

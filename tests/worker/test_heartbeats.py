@@ -40,7 +40,7 @@ async def test_progress_is_sent_every_second() -> None:
     beat(it)
     (made,) = await sent(it, Beat)
     assert isinstance(made, Beat)
-    assert [(name, number) for name, number, _ in made.progress] == [(run.dispatch.execution_id, 1)]
+    assert [(each.execution_id, each.dispatch) for each in made.progress] == [(run.dispatch.execution_id, 1)]
     assert not run.context._has_new_heartbeat
 
 

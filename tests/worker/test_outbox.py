@@ -11,7 +11,7 @@ from noonday.model.errors import BusUnavailable
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import ExecutionId, JobId, WorkerId
 from noonday.model.limits import BEAT_BYTES
-from noonday.model.message import Beat, Bye, HandlerInfo, Hello, LogEntry, Oversized, Report
+from noonday.model.message import Beat, Bye, HandlerInfo, Hello, LogEntry, Oversized, Report, RunProgress
 from noonday.worker.outbox import Item, Outbox, beats_of, cut
 from tests.support.clock import ManualClock
 from tests.support.factories import NOW_MS, WORKER
@@ -140,7 +140,7 @@ async def test_entries_of_a_cancelled_send_are_sent_again(clock: ManualClock) ->
 
 
 def test_beats_are_split_by_bytes() -> None:
-    progress = [(ExecutionId(f"x-{n}"), 1, b"p" * 200) for n in range(10_000)]
+    progress = [RunProgress(ExecutionId(f"x-{n}"), 1, b"p" * 200) for n in range(10_000)]
     beats = beats_of(WORKER, NOW_MS, progress, [ExecutionId("stuck")])
     assert [each for beat in beats for each in beat.progress] == progress
     assert len(beats) > 1
@@ -153,7 +153,7 @@ def test_a_beat_without_progress_is_one_beat() -> None:
 
 
 def test_beat_that_is_too_large_is_sent_without_progress() -> None:
-    beat = Beat(WORKER, NOW_MS, ((ExecutionId("x"), 1, b"p" * LIMIT),))
+    beat = Beat(WORKER, NOW_MS, (RunProgress(ExecutionId("x"), 1, b"p" * LIMIT),))
     assert cut(Oversized(beat, 2 * LIMIT, LIMIT)) == Beat(WORKER, NOW_MS)
 
 

@@ -121,13 +121,21 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     handlers: tuple[HandlerInfo, ...]
 
 
+class RunProgress(msgspec.Struct, frozen=True, array_like=True):
+    """The progress that a handler reported in one run."""
+
+    execution_id: ExecutionId
+    dispatch: int
+    progress: bytes
+    """Ciphertext."""
+
+
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     """The heartbeat of a worker, with the progress that its handlers reported since the last one."""
 
     worker_id: WorkerId
     at_ms: int
-    progress: tuple[tuple[ExecutionId, int, bytes], ...] = ()
-    """(execution, dispatch, ciphertext)."""
+    progress: tuple[RunProgress, ...] = ()
     stuck: tuple[ExecutionId, ...] = ()
     """Runs that ignore their cancellation."""
 

@@ -50,8 +50,8 @@ class FireBatch:
         """`job_of`: (tenant, job) of each execution that a constrained dispatch entry names."""
         self.inputs = inputs
         self.writes = WriteSet(inputs, now_ms)
-        self.members: list[tuple[ExecutionId, int]] = []
-        """(execution, due_ms) of each dispatch in this batch."""
+        self.members: dict[ExecutionId, int] = {}
+        """The due time of each execution that is dispatched in this batch."""
         self.blocked: list[Blocked] = []
         self.decided: Counter[str] = Counter()
         self.fired: list[FireRequest] = []
@@ -141,7 +141,7 @@ class FireBatch:
             self._slots_of.setdefault(entry.key, []).extend(slot_key(entry.tenant, name) for name in freed)
         self.writes.free_slots(entry.tenant, freed)
         self.writes.redispatched.append(Redispatch(entry.key, (*kept, *self._take_slots(entry, limit)) or None))
-        self.members.append((ExecutionId(entry.key), entry.due_ms))
+        self.members[ExecutionId(entry.key)] = entry.due_ms
         self.writes.drop([entry.key])
         self.fired.append(request)
 
@@ -226,7 +226,7 @@ class FireBatch:
                 fired_ms=self.writes.now_ms,
                 slots=self._take_slots(entry, NO_LIMIT),
             )
-            self.members.append((execution, due_ms))
+            self.members[execution] = due_ms
             return None
         start = self._overlap(job_id)
         if start is Start.SKIP:
@@ -247,7 +247,7 @@ class FireBatch:
         self.writes.note_open(_as_row(entry, execution, nominal_ms, due_ms, buffered=not now))
         self._has_open.add(job_id)
         if now:
-            self.members.append((execution, due_ms))
+            self.members[execution] = due_ms
         else:
             self._has_buffered.add(job_id)
         return None

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
-from noonday.model.ids import ExecutionId
-from noonday.model.message import Beat, Bye
+from noonday.model.message import Beat, Bye, RunProgress
 from noonday.ports.clock import Clock
 from noonday.worker.abandoned import Abandoned
 from noonday.worker.identity import Identity
@@ -63,7 +62,7 @@ class Heartbeats:
             self._reporter.enqueue_for(identity, Bye(identity.id, self._clock.now_ms()))
         self._membership.former.clear()
 
-    def _progress_of(self, run: Run) -> tuple[ExecutionId, int, bytes] | None:
+    def _progress_of(self, run: Run) -> RunProgress | None:
         """Return the latest progress of a run, sealed, or None. Its heartbeat counts as sent from now on."""
         assert run.context is not None
         run.context._has_new_heartbeat = False
@@ -71,4 +70,4 @@ class Heartbeats:
             return None
         context = context_of(run.dispatch.tenant, run.dispatch.job_id)
         sealed = self._keyring.seal(run.context._reported_progress, context)
-        return run.dispatch.execution_id, run.dispatch.number, sealed
+        return RunProgress(run.dispatch.execution_id, run.dispatch.number, sealed)

@@ -9,7 +9,7 @@ from noonday.model.errors import NoondayError
 from noonday.model.execution import Failure, Outcome
 from noonday.model.ids import ExecutionId, WorkerId
 from noonday.model.limits import BEAT_BYTES, STUCK_NAMED
-from noonday.model.message import Beat, Hello, LogEntry, Oversized, Report
+from noonday.model.message import Beat, Hello, LogEntry, Oversized, Report, RunProgress
 from noonday.ports.bus import Bus
 from noonday.ports.clock import Clock
 from noonday.runtime.supervise import should_log
@@ -155,18 +155,18 @@ def _cut_report(report: Report, oversized: Oversized[LogEntry]) -> Report:
 def beats_of(
     worker: WorkerId,
     at_ms: int,
-    progress: Iterable[tuple[ExecutionId, int, bytes]],
+    progress: Iterable[RunProgress],
     stuck: Sequence[ExecutionId],
 ) -> list[Beat]:
     """Return one heartbeat of a worker, split into several if their progress is larger than BEAT_BYTES."""
-    parts: list[list[tuple[ExecutionId, int, bytes]]] = [[]]
+    parts: list[list[RunProgress]] = [[]]
     size = 0
     for each in progress:
-        if parts[-1] and size + len(each[2]) > BEAT_BYTES:
+        if parts[-1] and size + len(each.progress) > BEAT_BYTES:
             parts.append([])
             size = 0
         parts[-1].append(each)
-        size += len(each[2]) + _NAME_BYTES
+        size += len(each.progress) + _NAME_BYTES
     return [Beat(worker, at_ms, tuple(part), tuple(stuck[:STUCK_NAMED])) for part in parts]
 
 

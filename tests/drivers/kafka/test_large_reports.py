@@ -41,7 +41,7 @@ async def test_neither_large_progress_nor_a_large_result_silences_a_worker(
         async def look() -> None:
             log[:] = [each for n in range(2) for each in (await bus.read(n, 0, 10_000, 0.1)).entries]
             progress.update(
-                {name: len(sent) for each in log if isinstance(each, Beat) for name, _, sent in each.progress}
+                {one.execution_id: len(one.progress) for each in log if isinstance(each, Beat) for one in each.progress}
             )
 
         async def all_say_how_far_they_are() -> bool:

@@ -241,7 +241,7 @@ class BatchFire:
             "requests": [_request_of(fire_batch, request) for request in fire_batch.fired],
         }
         if fire_batch.members:
-            writes["members"] = [_Member(execution, due_ms) for execution, due_ms in fire_batch.members]
+            writes["members"] = [_Member(execution, due_ms) for execution, due_ms in fire_batch.members.items()]
         batch = await self._database.value(
             SQL.fire_decided, self._owner.instance, self._epochs, self._given_ms, self._lead_ms, as_json(writes)
         )

@@ -351,7 +351,7 @@ async def _keep_progress(session: Session, signs: Sequence[Hello | Beat | Bye]) 
     """Save progress. This follows settling, because a run may report progress in the batch in which it started."""
     beats = [sign for sign in signs if isinstance(sign, Beat)]
     rows = [
-        (execution, dispatch, beat.worker_id, text) for beat in beats for execution, dispatch, text in beat.progress
+        (each.execution_id, each.dispatch, beat.worker_id, each.progress) for beat in beats for each in beat.progress
     ]
     if rows:
         await session.execute(SQL.keep_progress, *columns_of(rows, ("id", "dispatch", "worker", "progress")))

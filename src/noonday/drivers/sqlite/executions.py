@@ -185,7 +185,7 @@ class SqliteExecutions(Executions):
         """Prune jobs. Each step examines one page and wraps around, because examining all jobs would block the writer."""
         page = rows_by_name(conn, SQL.jobs_page, *self._prune_jobs_after, policy.any_jobs_before_ms(now_ms), limit)
         ended = [
-            (row["tenant"], row["id"])
+            {"tenant": row["tenant"], "id": row["id"]}
             for row in page
             if row["is_over"] and row["updated_ms"] < policy.jobs_before_ms(row["tenant"], now_ms)
         ]
@@ -224,7 +224,8 @@ def _note_signs(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye], p
 def _keep_progress(conn: sqlite3.Connection, signs: Sequence[Hello | Beat | Bye]) -> None:
     for sign in signs:
         if isinstance(sign, Beat) and sign.progress:
-            conn.execute(SQL.keep_progress, (as_json(sign.progress), sign.worker_id))
+            progress = as_json([msgspec.structs.asdict(each) for each in sign.progress])
+            conn.execute(SQL.keep_progress, (progress, sign.worker_id))
 
 
 def _register(conn: sqlite3.Connection, hello: Hello, partition: int) -> None:

@@ -16,6 +16,7 @@ from noonday.drivers.sqlite.write_sets import (
     fetch_structs,
     heads_of,
     insert_many,
+    jobs_as_json,
     limits_of,
     rows_by_name,
     settle,
@@ -77,7 +78,7 @@ class SqliteFiring(Firing):
         return await self._database.read(lambda conn: fetch_structs(conn, Entry, SQL.walk_tenant, *parameters))
 
     async def plans(self, entries: Sequence[Entry]) -> dict[tuple[JobId, int], RecurringJob]:
-        jobs = as_json([(entry.tenant, entry.key) for entry in entries])
+        jobs = jobs_as_json((entry.tenant, entry.key) for entry in entries)
         text = await self._database.read(lambda conn: conn.execute(SQL.plans, (jobs,)).fetchone()[0])
         return read_plans(text)
 
@@ -127,6 +128,24 @@ class SqliteFiring(Firing):
         return await self._database.write(lambda conn: _replan(conn, version, limit, now_ms))
 
 
+class _SimpleExecution(msgspec.Struct, frozen=True, gc=False):
+    """The new execution of a simple one-shot."""
+
+    execution_id: ExecutionId
+    job_id: str
+    tenant: str
+    nominal_ms: int
+    due_ms: int
+    revision: int
+    pool: str
+    handler: str
+    lane: int
+    created_ms: int
+    fired_ms: int
+    slots: str | None
+    transitions: str
+
+
 class _Fire:
     """Fires one batch: separates stale entries from those that may fire, and writes what was decided."""
 
@@ -140,7 +159,8 @@ class _Fire:
         self.refused = 0
         self.paused = 0
         self.dispatches: list[Dispatch] = []
-        self.members: list[tuple[ExecutionId, int]] = []
+        self.members: dict[ExecutionId, int] = {}
+        """The due times of the executions that were fired as simple ones."""
         self.fired_simple: list[str] = []
         self.used: dict[SlotKey, int] = {}
         self.caps: dict[SlotKey, int] = {}
@@ -182,7 +202,7 @@ class _Fire:
             change_slots(self.conn, taken)
             self.used = {key: used + taken[key] for key, used in self.used.items()}
         self.dispatches = dispatches
-        self.members = [(dispatch.execution_id, dispatch.due_ms) for dispatch in dispatches]
+        self.members = {dispatch.execution_id: dispatch.due_ms for dispatch in dispatches}
         self.fired_simple = [entry.key for entry in chosen]
         self.present += over_cap
         return [request for request in requests if not is_simple(request)]
@@ -200,16 +220,28 @@ class _Fire:
 
     def _add_simple(self, entries: Sequence[Entry], dispatches: Sequence[Dispatch]) -> bool:
         """Insert the executions of simple one-shots. Returns False, and inserts none, if one of them exists."""
-        now_ms, transitions = self.now_ms, transition(State.PENDING, self.now_ms)
+        transitions = transition(State.PENDING, self.now_ms)
         rows = [
-            (
-                *(d.job_id, d.execution_id, d.tenant, d.nominal_ms, d.due_ms, d.revision, d.pool, d.handler, d.lane),
-                *(now_ms, now_ms, self._slot_names(entry), transitions),
+            _SimpleExecution(
+                execution_id=dispatch.execution_id,
+                job_id=dispatch.job_id,
+                tenant=dispatch.tenant,
+                nominal_ms=dispatch.nominal_ms,
+                due_ms=dispatch.due_ms,
+                revision=dispatch.revision,
+                pool=dispatch.pool,
+                handler=dispatch.handler,
+                lane=dispatch.lane,
+                created_ms=self.now_ms,
+                fired_ms=self.now_ms,
+                slots=self._slot_names(entry),
+                transitions=transitions,
             )
-            for d, entry in zip(dispatches, entries, strict=True)
+            for dispatch, entry in zip(dispatches, entries, strict=True)
         ]
         self.conn.execute("SAVEPOINT simple")
-        is_new = insert_many(self.conn, SQL.add_simple, rows) == len(rows)
+        values = [SQL.values(SQL.add_simple, row) for row in rows]
+        is_new = insert_many(self.conn, SQL.add_simple, values) == len(rows)
         if not is_new:
             self.conn.execute("ROLLBACK TO simple")
         self.conn.execute("RELEASE simple")
@@ -290,7 +322,7 @@ class _Fire:
         if fire_batch.members:
             self.dispatches += _dispatches_of(self.conn, as_json(fire_batch.members), self.now_ms)
         if self.dispatches:
-            members = as_json([*fire_batch.members, *self.members])
+            members = as_json(fire_batch.members | self.members)
             batch = self.conn.execute(SQL.add_batch, (self.owner.instance, self.now_ms, members)).lastrowid
             assert batch is not None
             batches = (batch,)

@@ -55,6 +55,16 @@ def _with_rows(query: str, count: int) -> str:
     return f"{head}VALUES {', '.join([row] * count)}"
 
 
+def jobs_as_json(jobs: Iterable[tuple[str, str]]) -> str:
+    """Return jobs, which are given as (tenant, job), as rows that a statement reads by name."""
+    return as_json([{"tenant": tenant, "id": job} for tenant, job in jobs])
+
+
+def keys_as_json(keys: Iterable[tuple[str, str]]) -> str:
+    """Return slots or ordering keys, which are given as (tenant, key), as sorted rows that a statement reads by name."""
+    return as_json([{"tenant": tenant, "key": key} for tenant, key in sorted(keys)])
+
+
 def answer_of(conn: sqlite3.Connection, query: str, *parameters: Any) -> str:
     """Return the one JSON value that a query returns."""
     text: str = conn.execute(query, parameters).fetchone()[0]
@@ -120,10 +130,10 @@ def settle(conn: sqlite3.Connection, settlement: Settlement, now_ms: int) -> Set
 
 
 def _inputs_for(conn: sqlite3.Connection, settlement: Settlement) -> Inputs:
-    failed, revoked_jobs = as_json(settlement.failed), as_json(settlement.revoked_jobs)
+    failed, revoked_jobs = as_json(settlement.failed), jobs_as_json(settlement.revoked_jobs)
     sources = rows_by_name(conn, SQL.policies, failed) if settlement.failed else []
     has_revoked, deciding_jobs = bool(settlement.revoked_jobs), settlement.deciding_jobs
-    paused = rows_by_name(conn, SQL.paused, as_json(deciding_jobs)) if deciding_jobs else []
+    paused = rows_by_name(conn, SQL.paused, jobs_as_json(deciding_jobs)) if deciding_jobs else []
     return Inputs(
         open_=turns_of(conn, settlement.open_to_read),
         policies={row["execution_id"]: _policy_sources.decode(row["sources"]).policy for row in sources},
@@ -153,18 +163,18 @@ def limits_of(conn: sqlite3.Connection, jobs: Iterable[tuple[str, str]]) -> dict
     """Return the overlap policies and concurrency limits of jobs, which are given as (tenant, job)."""
     return {
         JobId(row["id"]): Limit(row["overlap"], row["key"], row["limit"], bool(row["ordered"]))
-        for row in rows_by_name(conn, SQL.limits_of_jobs, as_json(sorted(jobs)))
+        for row in rows_by_name(conn, SQL.limits_of_jobs, jobs_as_json(sorted(jobs)))
     }
 
 
 def heads_of(conn: sqlite3.Connection, ordering_keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Return the key of the first fire of each ordering key."""
-    rows = rows_by_name(conn, SQL.heads, as_json(sorted(ordering_keys)))
+    rows = rows_by_name(conn, SQL.heads, keys_as_json(ordering_keys))
     return {(row["tenant"], row["ordering_key"]): row["head"] for row in rows}
 
 
 def slots_used(conn: sqlite3.Connection, slots: Iterable[SlotKey]) -> dict[SlotKey, int]:
-    rows = rows_by_name(conn, SQL.slots, as_json(sorted(slots)))
+    rows = rows_by_name(conn, SQL.slots, keys_as_json(slots))
     return {(row["tenant"], row["key"]): row["used"] for row in rows}
 
 
@@ -172,8 +182,8 @@ def caps_of(
     conn: sqlite3.Connection, named: Iterable[tuple[str, str]]
 ) -> tuple[dict[SlotKey, int], dict[SlotKey, int]]:
     """Return the use and the caps of the slots that executions count against, by (tenant, pool)."""
-    keys = sorted({key for tenant, pool in named for key in capped_by(tenant, pool)})
-    rows = {(row["tenant"], row["key"]): row for row in rows_by_name(conn, SQL.caps, as_json(keys))}
+    keys = {key for tenant, pool in named for key in capped_by(tenant, pool)}
+    rows = {(row["tenant"], row["key"]): row for row in rows_by_name(conn, SQL.caps, keys_as_json(keys))}
     return {key: row["used"] for key, row in rows.items()}, {key: row["cap"] for key, row in rows.items()}
 
 

@@ -58,9 +58,9 @@ SET runs = runs + excluded.runs, succeeded = succeeded + excluded.succeeded, fai
 
 -- name: keep_progress
 -- Save the progress that running handlers reported.
-UPDATE executions SET progress = e.value ->> 2
+UPDATE executions SET progress = e.value ->> 'progress'
 FROM json_each(?1) e
-WHERE executions.id = e.value ->> 0 AND dispatch = e.value ->> 1 AND worker_id = ?2 AND state = 1;
+WHERE executions.id = e.value ->> 'execution_id' AND dispatch = e.value ->> 'dispatch' AND worker_id = ?2 AND state = 1;
 
 -- name: register_worker
 -- Insert a worker, or mark it as alive.
@@ -213,11 +213,11 @@ FROM (SELECT tenant, id, updated_ms, state FROM jobs WHERE (tenant, id) > (?1, ?
 
 -- name: drop_jobs
 -- Delete jobs that nothing refers to any more.
-DELETE FROM jobs WHERE (tenant, id) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1));
+DELETE FROM jobs WHERE (tenant, id) IN (SELECT value ->> 'tenant', value ->> 'id' FROM json_each(?1));
 
 -- name: drop_revisions
 -- Delete the revisions of deleted jobs.
-DELETE FROM revisions WHERE job_id IN (SELECT value ->> 1 FROM json_each(?1));
+DELETE FROM revisions WHERE job_id IN (SELECT value ->> 'id' FROM json_each(?1));
 
 -- name: drop_unused_revisions
 -- Delete revisions that no open execution was fired with.
@@ -229,7 +229,7 @@ DELETE FROM revisions WHERE (job_id, revision) IN
 
 -- name: drop_fires
 -- Delete the fire rows of deleted jobs, which have no due time.
-DELETE FROM timeline WHERE key IN (SELECT value ->> 1 FROM json_each(?1));
+DELETE FROM timeline WHERE key IN (SELECT value ->> 'id' FROM json_each(?1));
 
 -- name: drop_workers
 -- Delete workers that left long ago.

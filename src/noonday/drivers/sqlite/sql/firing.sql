@@ -45,7 +45,7 @@ FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value;
 -- name: plans
 -- Return the jobs of recurring fires, with their remaining runs.
 SELECT json_group_array(json_object('job', json(j.json), 'runs_left', t.runs_left))
-FROM json_each(?1) e CROSS JOIN job_rows j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1
+FROM json_each(?1) e CROSS JOIN job_rows j ON j.tenant = e.value ->> 'tenant' AND j.id = e.value ->> 'id'
      CROSS JOIN timeline t ON t.key = j.id;
 
 -- name: simple_dispatches
@@ -59,9 +59,10 @@ WHERE t.number = j.revision AND t.due_ms <= ?3;
 
 -- name: add_simple
 -- Insert the executions of simple one-shots, except those that exist.
-INSERT OR IGNORE INTO executions (job_id, id, tenant, nominal_ms, due_ms, revision, pool, handler, lane, created_ms, fired_ms,
+INSERT OR IGNORE INTO executions (id, job_id, tenant, nominal_ms, due_ms, revision, pool, handler, lane, created_ms, fired_ms,
                                   slots, transitions, state, attempt, dispatch, cause, watch)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1, 1, 0, 0);
+VALUES (:execution_id, :job_id, :tenant, :nominal_ms, :due_ms, :revision, :pool, :handler, :lane, :created_ms, :fired_ms,
+        :slots, :transitions, 0, 1, 1, 0, 0);
 
 -- name: pool_defaults
 -- Return the pools that set a timeout or a retry policy for their handlers: the timeout in seconds, and the number of attempts.
@@ -77,16 +78,16 @@ SELECT x.id, x.tenant, x.job_id, coalesce(x.slots, '[]') AS kept FROM json_each(
 -- name: dispatches
 -- Return the fields of a Dispatch for each execution of a batch that is still PENDING. A start deadline counts from
 -- the due time of the occurrence, however often the execution waited since. It is met once the execution has started.
-SELECT x.id AS execution_id, x.dispatch AS number, x.job_id, x.tenant, x.pool, x.handler, e.value ->> 1 AS due_ms, x.nominal_ms,
+SELECT x.id AS execution_id, x.dispatch AS number, x.job_id, x.tenant, x.pool, x.handler, e.value AS due_ms, x.nominal_ms,
        x.attempt, x.fired_ms, x.revision, iif(r.revision IS NULL, j.timeout_sec, r.spec ->> '$.timeoutSec') AS timeout_sec,
        iif(r.revision IS NULL, j.heartbeat_sec, r.spec ->> '$.heartbeatTimeoutSec') AS heartbeat_timeout_sec,
        iif(x.started_ms IS NULL, iif(r.revision IS NULL, j.deadline_sec, r.spec ->> '$.startDeadlineSec')
-                                 + (x.due_ms - (e.value ->> 1)) / 1000.0, NULL) AS start_deadline_sec,
+                                 + (x.due_ms - e.value) / 1000.0, NULL) AS start_deadline_sec,
        coalesce(x.payload, iif(r.revision IS NULL, j.payload, r.payload)) AS payload, x.progress, j.trace, j.name, NULL AS pool_timeout_sec,
        NULL AS created_trace, x.lane, iif(r.revision IS NULL, j.endpoint, r.spec ->> '$.target.endpoint') AS endpoint,
        iif(instr(coalesce(r.spec, j.spec), '"retryPolicy":{'), coalesce(coalesce(r.spec, j.spec) ->> '$.retryPolicy.maxAttempts', 0),
            NULL) AS max_attempts
-FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value ->> 0
+FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.key
      CROSS JOIN jobs j ON j.tenant = x.tenant AND j.id = x.job_id
      LEFT JOIN revisions r ON j.revision <> x.revision AND r.job_id = x.job_id AND r.revision = x.revision
 WHERE x.state = 0 AND x.fired_ms = ?2;
@@ -104,7 +105,7 @@ DELETE FROM batches WHERE id IN (SELECT value FROM json_each(?1));
 SELECT id, owner, fired_ms FROM batches WHERE fired_ms < ?1 AND id > ?3 ORDER BY id LIMIT ?2;
 
 -- name: batch_members
--- Return the members of a batch as pairs of execution and due time.
+-- Return the members of a batch: the due time of each execution.
 SELECT members FROM batches WHERE id = ?1;
 
 -- name: existing

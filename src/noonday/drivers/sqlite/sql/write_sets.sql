@@ -47,7 +47,7 @@ WHERE timeline.key = e.value ->> 'job_id' AND runs_left IS NOT NULL;
 -- name: fires_of_jobs
 -- Return the fire rows of some jobs.
 SELECT t.key, t.nominal_ms, t.due_ms, t.runs_left
-FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 1;
+FROM json_each(?1) e CROSS JOIN timeline t ON t.key = e.value ->> 'id';
 
 -- name: drop_timeline
 -- Delete timeline rows that were fired or have nothing left to wait for.
@@ -103,7 +103,7 @@ DELETE FROM slots WHERE used <= 0 AND cap IS NULL;
 -- name: caps
 -- Return the use and the cap of those slots that have a cap.
 SELECT s.tenant, s.key, s.used, s.cap
-FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1
+FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 'tenant' AND s.key = e.value ->> 'key'
 WHERE s.cap IS NOT NULL;
 
 -- name: slots_of
@@ -116,20 +116,20 @@ GROUP BY x.tenant, x.slots;
 -- name: slots
 -- Return how many of some slots are in use.
 SELECT s.tenant, s.key, s.used
-FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 0 AND s.key = e.value ->> 1;
+FROM json_each(?1) e CROSS JOIN slots s ON s.tenant = e.value ->> 'tenant' AND s.key = e.value ->> 'key';
 
 -- name: limits_of_jobs
 -- Return the overlap policy and concurrency limits of some jobs.
 SELECT j.id, j.spec ->> '$.overlap' AS overlap, j.spec ->> '$.concurrency.key' AS key, j.spec ->> '$.concurrency.limit' AS "limit",
        coalesce(j.spec ->> '$.concurrency.ordered', 0) AS ordered
-FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1;
+FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 'tenant' AND j.id = e.value ->> 'id';
 
 -- name: heads
 -- Return the first fire of each of some ordering keys.
 SELECT tenant, ordering_key, head
-FROM (SELECT e.value ->> 0 AS tenant, e.value ->> 1 AS ordering_key,
+FROM (SELECT e.value ->> 'tenant' AS tenant, e.value ->> 'key' AS ordering_key,
              (SELECT t.key FROM timeline t INDEXED BY timeline_ordering_key
-              WHERE t.tenant = e.value ->> 0 AND t.ordering_key = e.value ->> 1 AND t.due_ms IS NOT NULL
+              WHERE t.tenant = e.value ->> 'tenant' AND t.ordering_key = e.value ->> 'key' AND t.due_ms IS NOT NULL
               ORDER BY t.due_ms, t.key LIMIT 1) AS head
       FROM json_each(?1) e)
 WHERE head IS NOT NULL;
@@ -158,9 +158,9 @@ FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value
 -- name: paused
 -- Return which of some jobs are paused.
 SELECT j.id
-FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1 WHERE j.state = 1;
+FROM json_each(?1) e CROSS JOIN jobs j ON j.tenant = e.value ->> 'tenant' AND j.id = e.value ->> 'id' WHERE j.state = 1;
 
 -- name: jobs
 -- Return some jobs without their payloads.
 SELECT json_group_array(json(j.json))
-FROM json_each(?1) e CROSS JOIN job_rows j ON j.tenant = e.value ->> 0 AND j.id = e.value ->> 1;
+FROM json_each(?1) e CROSS JOIN job_rows j ON j.tenant = e.value ->> 'tenant' AND j.id = e.value ->> 'id';
