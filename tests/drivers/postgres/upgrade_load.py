@@ -38,14 +38,13 @@ async def main(url: str, schema: str, partition: int) -> None:
         jobs = [job_in(partition, k % 3 == 0) for k in range(AT_ONCE)]
         made += AT_ONCE
         new = [NewJob(job, Fire(NOW_MS, NOW_MS, job.spec.max_runs)) for job in jobs]
-        await patiently(lambda new=new: store.jobs.add(new, upsert=refuse, audit=None, seal=None))
+        await patiently(lambda new=new: add(store, mine, new))
         while ended < made:
             dispatches = await patiently(lambda: fire(store, owner, mine))
+            dispatches = dispatches or await patiently(lambda: unpublished(store, owner))
             now = Checkpoint(partition, "log", (checkpoint.offset if checkpoint else 0) + 1, 0)
             reports = [report_of(each) for each in dispatches]
-            await patiently(
-                lambda r=reports, w=checkpoint, n=now: store.executions.settle(r, [], was=w, now=n, now_ms=NOW_MS)
-            )
+            await patiently(lambda r=reports, w=checkpoint, n=now: settle(store, r, w, n))
             checkpoint, ended = now, ended + len(reports)
         print(ended, flush=True)
     await store.close()
@@ -72,6 +71,11 @@ def job_in(partition: int, is_recurring: bool) -> Job:
     )
 
 
+async def add(store: PostgresStore, mine: list[int], new: list[NewJob]) -> None:
+    if not await store.firing.walk(mine, None, NOW_MS, 1):  # otherwise an earlier try was committed and not answered
+        await store.jobs.add(new, upsert=refuse, audit=None, seal=None)
+
+
 async def fire(store: PostgresStore, owner: Owner, mine: list[int]) -> list[Any]:
     entries = await store.firing.walk(mine, None, NOW_MS, 500)
     jobs = await store.firing.plans([entry for entry in entries if entry.recurring])
@@ -83,6 +87,20 @@ async def fire(store: PostgresStore, owner: Owner, mine: list[int]) -> list[Any]
     fired = await store.firing.fire(owner, requests, NOW_MS)
     await store.firing.seal(fired.batches)
     return list(fired.dispatches)
+
+
+async def unpublished(store: PostgresStore, owner: Owner) -> list[Any]:
+    """Return the dispatches of batches whose fire was committed and not answered, as the sweeper finds them."""
+    batches = [each for each in await store.firing.unsealed(NOW_MS + 1, 100) if each.owner == owner.instance]
+    dispatches = [dispatch for batch in batches for dispatch in await store.firing.dispatches_of(batch)]
+    await store.firing.seal([batch.id for batch in batches])
+    return dispatches
+
+
+async def settle(store: PostgresStore, reports: list[Report], was: Checkpoint | None, now: Checkpoint) -> None:
+    stored = await store.executions.find_checkpoint(now.partition)
+    if stored is None or stored.offset != now.offset:  # otherwise an earlier try was committed and not answered
+        await store.executions.settle(reports, [], was=was, now=now, now_ms=NOW_MS)
 
 
 def report_of(dispatch: Any) -> Report:
