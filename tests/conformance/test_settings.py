@@ -146,6 +146,14 @@ async def test_an_entry_that_concerns_every_tenant_is_in_the_audit_of_each(setti
     assert await settings_store.list_audit(TENANT, target=None, subject=None, after=last, limit=10) == [other]
 
 
+async def test_the_audit_of_every_tenant_has_each_entry_once(settings_store: SettingsStore) -> None:
+    for_all = msgspec.structs.replace(audit("all.pause"), tenant=EVERY_TENANT)
+    await settings_store.add_pause(Pause("ALL", "", NOW_MS, "ops"), for_all)
+    await settings_store.add_pause(Pause("TENANT", TENANT, NOW_MS, "ops"), audit("tenant.pause", NOW_MS + 1))
+    found = await settings_store.list_audit(EVERY_TENANT, target=None, subject=None, after=None, limit=10)
+    assert [entry for _, entry in found] == [for_all]
+
+
 async def test_a_visit_is_noted_once_a_day(settings_store: SettingsStore) -> None:
     def visit(subject: str, at_ms: int) -> AuditEntry:
         return AuditEntry(TENANT, at_ms, subject, "OPERATOR_READ", TENANT)

@@ -57,7 +57,7 @@ FROM ((SELECT * FROM audit
        ORDER BY tenant DESC, id DESC LIMIT $5)
       UNION ALL
       (SELECT * FROM audit
-       WHERE (tenant, id) >= ('', 0) AND (tenant, id) < ('', $4::bigint)
+       WHERE (tenant, id) >= ('', 0) AND (tenant, id) < ('', $4::bigint) AND $1 <> ''
              AND coalesce(target = $2, $2 IS NULL) AND coalesce(subject = $3, $3 IS NULL)
        ORDER BY tenant DESC, id DESC LIMIT $5)
       ORDER BY id DESC LIMIT $5) page;

@@ -56,7 +56,7 @@ FROM (SELECT * FROM (SELECT * FROM audit
                      ORDER BY id DESC LIMIT ?5)
       UNION ALL
       SELECT * FROM (SELECT * FROM audit
-                     WHERE tenant = '' AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3)
+                     WHERE tenant = '' AND ?1 <> '' AND (?2 IS NULL OR target = ?2) AND (?3 IS NULL OR subject = ?3)
                            AND (?4 IS NULL OR id < ?4)
                      ORDER BY id DESC LIMIT ?5)
       ORDER BY id DESC LIMIT ?5);
