@@ -126,6 +126,8 @@ class Backstage:
             jobs=store.jobs,
             query_store=store.query_store,
             execution_search=store.execution_search,
+            operations=store.operations,
+            selection=store.selection,
             settings_store=store.settings_store,
             workload=store.workload,
             index=MemoryHotIndex(0),

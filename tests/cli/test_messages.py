@@ -23,6 +23,7 @@ from tests.cli.serving import DEADLINE_SEC, Up, eventually, plain_environment
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NARROW = 60
+SHORT_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}[0-9a-f-]*")
 
 
 @pytest.mark.parametrize(
@@ -276,21 +277,53 @@ def on_a_terminal(server: Up, columns: int, *words: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("job", "list"), ("alert", "list"), ("dead", "list")], ids=" ".join)
-def test_narrow_terminal_shows_names_first_and_ids_whole(
-    server: Up, ask: Run, ask_json: Callable[..., Any], words: tuple[str, ...]
+def test_narrow_terminal_shows_names_first_and_ids_whole(server: Up, ask: Run, ask_json: Callable[..., Any]) -> None:
+    name = "messages-narrow-alert"
+    died(ask, ask_json, name)
+    eventually(lambda: any(one.get("name") == name for one in ask_json("alert", "list", "--json")["alerts"]))
+    lines = on_a_terminal(server, NARROW, "alert", "list")
+    table = [line for line in lines if "noonday " not in line]
+    assert max(map(len, table)) <= NARROW
+    block = table[table.index(name) :][:8]
+    assert UUID.search("\n".join(block))
+    assert "…" not in "\n".join(block)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "shows"),
+    [
+        (("job", "list"), ("job", "show")),
+        (("execution", "list"), ("execution", "show")),
+        (("dead", "list"), ("execution", "show")),
+    ],
+    ids=" ".join,
+)
+def test_narrow_terminal_shows_names_first_and_short_ids_that_commands_accept(
+    server: Up, ask: Run, ask_json: Callable[..., Any], words: tuple[str, ...], shows: tuple[str, ...]
 ) -> None:
-    execution = died(ask, ask_json, f"messages-narrow-{words[0]}")
-    name = f"messages-narrow-{words[0]}"
-    if words[0] == "alert":
-        eventually(lambda: any(one.get("name") == name for one in ask_json("alert", "list", "--json")["alerts"]))
+    name = f"n-{words[0]}"
+    died(ask, ask_json, name)
     lines = on_a_terminal(server, NARROW, *words)
     table = [line for line in lines if "noonday " not in line]
     assert max(map(len, table)) <= NARROW
-    title = execution if words[0] == "dead" else name
-    block = table[table.index(title) :][:8]
-    assert UUID.search("\n".join(block))
-    assert "…" not in "\n".join(block)
+    row = next(line for line in table if line.startswith(name))
+    (short,) = [word for word in row.split() if SHORT_ID.fullmatch(word)]
+    assert not UUID.fullmatch(short)
+    assert f"{name} (" in ask(*shows, short).stdout or f"  {name}\n" in ask(*shows, short).stdout
+
+
+@pytest.mark.slow
+def test_ambiguous_beginning_of_an_id_lists_the_candidates(ask: Run, ask_json: Callable[..., Any]) -> None:
+    first, second = (died(ask, ask_json, name) for name in ("messages-one", "messages-two"))
+    shared = first[: next(at for at in range(36) if first[at] != second[at])]
+    refused = ask("execution", "show", shared[:8])
+    assert refused.exit_code != 0
+    assert f"'{shared[:8]}' matches several executions; use the id of one, or a longer beginning:" in refused.stderr
+    assert f"  {second}  DEAD  messages-two" in refused.stderr
+    assert first[:20] in ask("execution", "show", first[:20]).stdout
+    assert "no execution has an id that begins so" in ask("execution", "show", "00000000-0000").stderr
+    assert "Execution " in ask("why", first[:20]).stdout
 
 
 @pytest.mark.slow

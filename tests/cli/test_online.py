@@ -524,3 +524,67 @@ def test_executions_of_all_jobs_are_listed(ask: Run, ask_json: Answer, name: str
         "executions": [],
         "more": False,
     }
+
+
+# Bulk operations
+
+
+def test_matching_jobs_are_paused_after_a_dry_run(ask: Run, ask_json: Answer, name: str) -> None:
+    jobs = {create(ask_json, name, "--at", FAR, "--tag", name) for _ in range(3)}
+    assert "would pause 3 jobs" in ask("job", "pause", "--tag", name, "--dry-run").stdout
+    assert {one["state"] for one in ask_json("job", "list", "--tag", name, "--json")["jobs"]} == {"ACTIVE"}
+    ended = ask("job", "pause", "--tag", name, "--yes")
+    assert (ended.exit_code, ended.stdout.split(" (")[0]) == (0, "3 jobs changed")
+    assert {one["state"] for one in ask_json("job", "list", "--tag", name, "--json")["jobs"]} == {"PAUSED"}
+    resumed = ask_json("job", "resume", "--tag", name, "--yes", "--json")
+    assert (resumed["state"], resumed["done"], resumed["total"]) == ("DONE", 3, 3)
+    assert ask("job", "cancel", "--tag", name, "--yes").exit_code == 0
+    assert {one["jobId"] for one in ask_json("job", "list", "--tag", name, "--json")["jobs"]} == jobs
+    assert ask("job", "cancel", "--tag", name, "--yes").stdout == "no jobs match\n"
+
+
+def test_a_bulk_change_needs_a_filter_and_a_confirmation(ask: Run, ask_json: Answer, name: str) -> None:
+    job = create(ask_json, name, "--at", FAR, "--tag", name)
+    assert "pass a JOB, filters, or --all" in ask("job", "pause").stderr
+    assert "pass a JOB or filters, not both" in ask("job", "pause", job, "--tag", name).stderr
+    assert "pass a JOB or filters, not both" in ask("job", "pause", job, "--dry-run").stderr
+    refused = ask("job", "pause", "--tag", name)
+    assert refused.exit_code != 0
+    assert "Pause 1 jobs?" in refused.stderr
+    assert ask_json("job", "show", job, "--json")["state"] == "ACTIVE"
+
+
+def test_operations_are_listed_shown_and_stopped(ask: Run, ask_json: Answer, name: str) -> None:
+    create(ask_json, name, "--at", FAR, "--tag", name)
+    started = ask_json("job", "pause", "--tag", name, "--yes", "--no-wait", "--json")
+    assert ask("operation", "wait", started["id"][:18]).exit_code == 0
+    assert started["id"] in ask("operation", "list").stdout
+    shown = ask("operation", "show", started["id"][:18]).stdout
+    assert "1 of 1 changed, 0 skipped, 0 failed" in shown
+    assert (
+        ask("operation", "stop", started["id"]).stdout == f"operation {started['id']} is DONE: all items were changed\n"
+    )
+    assert "no operation has an id that begins with '0000'" in ask("operation", "show", "0000").stderr
+
+
+def test_dead_letters_of_a_group_are_retried_after_a_sample(ask: Run, ask_json: Answer, name: str) -> None:
+    for _ in range(2):
+        job = create(ask_json, name, "--max-attempts", "1", "--tag", name, handler="demo.fail")
+        assert ended(ask_json, job)["state"] == "DEAD"
+    groups = ask_json("dead", "groups", "--json")["groups"]
+    group = next(one for one in groups if one["jobs"] >= 2)
+    assert group["fingerprint"] in ask("dead", "groups").stdout
+    shown = ask("dead", "retry", "--fingerprint", group["fingerprint"], "--dry-run").stdout
+    assert shown.startswith("would retry ")
+    retried = ask("dead", "retry", "--fingerprint", group["fingerprint"], "--sample", "1", "--yes", "--json")
+    assert retried.exit_code == 1
+    assert "1 of the latest 1 results are failures, more than 20 %" in json.loads(retried.stdout)["stoppedBecause"]
+    assert "not both" in ask("dead", "retry", group["sample"], "--dry-run").stderr
+
+
+def test_open_executions_are_cancelled_by_a_filter(ask: Run, ask_json: Answer, name: str) -> None:
+    job = create(ask_json, name, "--payload", '{"seconds": 600}', handler="demo.sleep")
+    eventually(lambda: ask_json("job", "executions", job, "--state", "RUNNING", "--json")["executions"])
+    assert "would cancel 1 executions" in ask("execution", "cancel", "--job", name, "--dry-run").stdout
+    assert ask("execution", "cancel", "--job", name, "--yes").exit_code == 0
+    assert ended(ask_json, job)["state"] == "CANCELLED"

@@ -3,7 +3,7 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
-from noonday.cli.tables import ListTable
+from noonday.cli.tables import SHORT, ListTable, shortest_unique
 
 
 def drawn(rows: ListTable, width: int) -> list[str]:
@@ -42,3 +42,21 @@ def test_brackets_are_not_read_as_markup() -> None:
     rows = ListTable("NAME")
     rows.add("[bold]x[/bold]")
     assert drawn(rows, 40)[1] == "[bold]x[/bold]"
+
+
+def test_ids_become_short_before_a_column_goes() -> None:
+    rows = ListTable("NAME", "ID", "CAUSE", spare=("CAUSE",), ids=("ID",))
+    rows.add("a", "019a3f2e-4c00-7abc-8def-0123456789ab", "SCHEDULE")
+    rows.add("b", "019a3f2e-4c00-7abc-9def-0123456789ab", "SCHEDULE")
+    assert "019a3f2e-4c00-7abc-8def-0123456789ab" in drawn(rows, 60)[1]
+    assert drawn(rows, 50) == [
+        "NAME  ID                    CAUSE",
+        "a     019a3f2e-4c00-7abc-8  SCHEDULE",
+        "b     019a3f2e-4c00-7abc-9  SCHEDULE",
+    ]
+
+
+def test_short_forms_differ_and_have_a_least_length() -> None:
+    assert shortest_unique([]) == SHORT
+    assert shortest_unique(["a" * 36, "b" * 36]) == SHORT
+    assert shortest_unique(["a" * 30 + "b", "a" * 30 + "c", "z" * 31]) == 31

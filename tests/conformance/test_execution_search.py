@@ -5,14 +5,27 @@ from typing import Any
 import pytest
 
 from noonday.model.execution import Outcome
-from noonday.model.found_executions import ExecutionFilter
+from noonday.model.found_executions import ExecutionFilter, GroupedBy
 from noonday.model.ids import ExecutionId, JobId, TenantId
-from noonday.model.job import Target
+from noonday.model.job import Concurrency, Target
 from noonday.model.message import Dispatch
 from noonday.model.retry import RetryPolicy
 from noonday.ports.execution_search import ExecutionSearch
 from tests.support.crank import Crank
-from tests.support.factories import HANDLER, MINUTE, NOW_MS, SECOND, TENANT, WORKER, every, failure, job, report
+from tests.support.factories import (
+    HANDLER,
+    MINUTE,
+    NOW_MS,
+    POOL,
+    SECOND,
+    TENANT,
+    WORKER,
+    every,
+    failure,
+    job,
+    report,
+    spec,
+)
 
 OTHER = TenantId("other")
 MOST = 1_000
@@ -170,3 +183,54 @@ async def test_open_executions_are_told_from_ended_and_unknown_ones(
     asked = [ended.execution_id, running.execution_id, waiting.execution_id, unknown]
     assert await execution_search.open_among(asked) == {running.execution_id, waiting.execution_id}
     assert await execution_search.open_among([]) == set()
+
+
+async def test_executions_are_found_by_the_beginning_of_their_id(
+    crank: Crank, execution_search: ExecutionSearch
+) -> None:
+    await crank.add(job(every()), job(every(), tenant=OTHER))
+    everything = await run_minutes(crank, 2)
+    mine = await found(execution_search)
+    assert len(mine) == 2
+    assert await found(execution_search, id_prefix=mine[0]) == mine[:1]
+    assert await found(execution_search, id_prefix=mine[1][:13]) == mine[1:]
+    assert await found(execution_search, id_prefix=mine[0][:4]) == mine
+    (foreign, *_) = [each for each in everything if each not in mine]
+    assert await found(execution_search, id_prefix=foreign) == []
+    assert await found(execution_search, id_prefix="no id") == []
+
+
+async def test_executions_are_grouped_by_pool_handler_and_how_they_wait(
+    crank: Crank, execution_search: ExecutionSearch
+) -> None:
+    async def groups(by: GroupedBy, most: int = MOST, **where: Any) -> tuple[list[tuple[str, int]], bool]:
+        page = await execution_search.groups(TENANT, ExecutionFilter(**where), by, 9, most=most, now_ms=crank.now_ms)
+        return [(each.name, each.count) for each in page.groups], page.is_least
+
+    await crank.add(job(), job(), job(spec(target=Target("mail", "send"))), job(tenant=OTHER))
+    await crank.fire()
+    assert await groups(GroupedBy.POOL) == ([(POOL, 2), ("mail", 1)], False)
+    assert await groups(GroupedBy.HANDLER, pool="mail") == ([("send", 1)], False)
+    assert await groups(GroupedBy.POOL, handler="send", state="PENDING") == ([("mail", 1)], False)
+    assert await groups(GroupedBy.WAITING_FOR, state="PENDING") == ([(POOL, 2), ("mail", 1)], False)
+    assert (await groups(GroupedBy.POOL, most=1))[1]
+
+
+async def test_dispatched_due_and_keyed_executions_wait_in_different_ways(
+    crank: Crank, execution_search: ExecutionSearch
+) -> None:
+    async def counts() -> list[int]:
+        pending = ExecutionFilter(state="PENDING")
+        page = await execution_search.groups(TENANT, pending, GroupedBy.WAITING_FOR, 9, most=MOST, now_ms=crank.now_ms)
+        return [each.count for each in page.groups]
+
+    retrying = job(spec(retry_policy=RetryPolicy(max_attempts=2)))
+    await crank.add(retrying, job(), job())
+    for dispatch in (await crank.fire()).dispatches:
+        if dispatch.job_id == retrying.id:
+            await crank.settle(report(dispatch, Outcome.FAILED, failure=failure()))
+    assert await counts() == [2, 1]
+    keyed = job(spec(retry_policy=RetryPolicy(max_attempts=2), concurrency=Concurrency("k", 1)), now_ms=crank.now_ms)
+    await crank.add(keyed)
+    await crank.settle(report(await crank.fire_one(), Outcome.FAILED, failure=failure()))
+    assert await counts() == [2, 1, 1]

@@ -415,6 +415,8 @@ class PostgresSimulation(ClusterSimulation):
             endpoints=store.endpoints,
             alerts=store.alerts,
             notices=store.notices,
+            operations=store.operations,
+            selection=store.selection,
         )
 
     async def start(self, name: str) -> None:

@@ -42,7 +42,9 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.notices import Notices
+from noonday.ports.operations import Operations
 from noonday.ports.queries import QueryStore
+from noonday.ports.selection import Selection
 from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
 from noonday.ports.throttles import Throttles
@@ -96,6 +98,10 @@ class Store(Protocol):
     def alerts(self) -> Alerts: ...
     @property
     def notices(self) -> Notices: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def selection(self) -> Selection: ...
 
 
 async def execute(store: Store, statement: str) -> None:

@@ -7,9 +7,11 @@ import msgspec
 from noonday.api.context import RequestContext
 from noonday.api.query import Query, ViewQuery
 from noonday.api.routing import Cursor, ExecutionIdInPath, JobIdInPath, PageSize, Route
+from noonday.model.errors import InvalidInput
 from noonday.model.filters import Instant
-from noonday.model.found_executions import ExecutionFilter
+from noonday.model.found_executions import ExecutionFilter, GroupedBy
 from noonday.model.job import ms_of
+from noonday.model.operation_view import ExecutionGroupList
 from noonday.model.view import ExecutionLogsView, ExecutionPage, ExecutionView
 
 # No execution stays in FAILED: it moves on to the next attempt or to DEAD.
@@ -38,6 +40,7 @@ class ExecutionSearchQuery(Query, frozen=True):
     tag: str | None = None
     worker: str | None = None
     job_id: str | None = None
+    id_prefix: Annotated[str, msgspec.Meta(max_length=36, description="Beginning of the id")] | None = None
     since: Instant | None = None
     until: Instant | None = None
     late_over: Seconds | None = None
@@ -56,6 +59,7 @@ async def search_executions(context: RequestContext, query: ExecutionSearchQuery
     """
     where = ExecutionFilter(
         job_id=query.job_id,
+        id_prefix=query.id_prefix,
         state=query.state,
         pool=query.pool,
         handler=query.handler,
@@ -67,6 +71,36 @@ async def search_executions(context: RequestContext, query: ExecutionSearchQuery
         took_over_ms=_ms(query.took_over),
     )
     return await context.intake.execution_queries.search(context.caller, where, cursor=query.cursor, limit=query.limit)
+
+
+class ExecutionGroupQuery(Query, frozen=True):
+    by: GroupedBy
+    state: ExecutionStateName | None = None
+    pool: str | None = None
+    handler: str | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+async def group_executions(context: RequestContext, query: ExecutionGroupQuery) -> ExecutionGroupList:
+    """Group executions by pool, by handler, or by what they wait for: the largest 20 groups.
+
+    `by=waitingFor` groups pending executions; `text` is the sentence that explains the oldest of a group. The newest 5,000
+    executions are examined; `isLeast` is true if there are more.
+    """
+    state: str | None = query.state
+    if query.by is GroupedBy.WAITING_FOR:
+        if state not in (None, "PENDING"):
+            raise InvalidInput.of("/state", "only PENDING executions wait: omit `state`", state, allowed=["PENDING"])
+        state = "PENDING"
+    where = ExecutionFilter(
+        state=state,
+        pool=query.pool,
+        handler=query.handler,
+        since_ms=ms_of(query.since),
+        until_ms=ms_of(query.until),
+    )
+    return await context.intake.execution_queries.groups(context.caller, where, query.by)
 
 
 async def list_executions(context: RequestContext, job_id: JobIdInPath, query: ExecutionQuery) -> ExecutionPage:
@@ -124,6 +158,7 @@ def _ms(seconds: float | None) -> int | None:
 
 ROUTES = (
     Route("GET", "/v1/executions", search_executions, scope="read"),
+    Route("GET", "/v1/executions/groups", group_executions, scope="read"),
     Route("GET", "/v1/jobs/{jobId}/executions", list_executions, scope="read"),
     Route("GET", "/v1/executions/{executionId}", get_execution, scope="read", before_read=wait_for_end),
     Route("GET", "/v1/executions/{executionId}/logs", get_execution_logs, scope="read"),

@@ -16,6 +16,7 @@ import msgspec
 
 from noonday.api.reply import JSON
 from noonday.model.caller import TENANT_PATTERN, WORKER
+from noonday.model.operation_view import OperationView
 from noonday.model.tasks.wire import TaskView
 from noonday.model.view import ExecutionView, JobView
 
@@ -28,6 +29,7 @@ TaskIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="task", extra_js
 JobIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="job", extra_json_schema=_FORMAT)]
 ExecutionIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="execution", extra_json_schema=_FORMAT)]
 DeadLetterIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="dead letter", extra_json_schema=_FORMAT)]
+OperationIdInPath = Annotated[str, msgspec.Meta(pattern=_UUID, title="operation", extra_json_schema=_FORMAT)]
 PoolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$")]
 TenantName = Annotated[str, msgspec.Meta(pattern=TENANT_PATTERN)]
 
@@ -40,6 +42,7 @@ _LOCATIONS = {
     JobView: ("/v1/jobs/", "job_id"),
     ExecutionView: ("/v1/executions/", "execution_id"),
     TaskView: ("/v1/tasks/", "id"),
+    OperationView: ("/v1/operations/", "id"),
 }
 
 

@@ -8,14 +8,15 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from noonday.cli.client import with_client
-from noonday.cli.executions import checked
+from noonday.cli.dead_groups import FLAGS, as_operation, groups, operation_options
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
-from noonday.cli.lookup import find_job, find_task
+from noonday.cli.lookup import find_execution, find_job, find_task
 from noonday.cli.paging import first_of, page_size
 from noonday.cli.screen import cell_text, console, done, json_option, patience, show_json, show_list
 from noonday.cli.tables import ListTable
 from noonday.model.filters import DeadFilter
+from noonday.model.operation import OperationKind as Kind
 from noonday.model.tasks.wire import TaskDeadFilter, TaskDeadLetterView, TaskExecutionView
 from noonday.model.view import BulkView, DeadLetterView, ExecutionView
 from noonday.sdk.sync import SyncClient
@@ -29,6 +30,8 @@ Examples:
   noonday dead list --pool mail --since -2h
   noonday dead retry 019a3f2e-...                    retry one dead letter
   noonday dead retry --job nightly --since -1d       retry all that match the filters
+  noonday dead groups                                one problem, or many?
+  noonday dead retry --fingerprint 5c1e90fb37aa02d4  retry 5 of one group, then the others
   noonday dead archive --all
 """
 EXAMPLES_OF_TASKS = """
@@ -76,6 +79,8 @@ class DeadLetters(Generic[FilterT, LetterT, RetriedT]):
     """Name of the dead letters in texts, such as "dead letters of tasks"."""
     things: str
     """Name of the executions in texts: "dead letters" or "calls"."""
+    has_operations: bool = False
+    """True if bulk operations retry and archive them."""
     help_of_list: str
     help_of_retry: str
 
@@ -101,40 +106,53 @@ def add_commands(group: click.Group, letters: DeadLetters[Any, Any, Any]) -> Non
             return show_json({letters.member: found, "more": more})
         return show_list(letters.table(found), letters.title, more)
 
-    @group.command(help=letters.help_of_retry, params=_one_or_many(letters, "Retry"))
+    @group.command(help=letters.help_of_retry, params=_one_or_many(letters, Kind.RETRY_DEAD_LETTERS))
     @json_option
     @with_client("write")
     def retry(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
-        if _is_one(letters, execution_id, everything, where):
-            retried = letters.retry(client, checked(execution_id or ""))
+        how = {name: where.pop(name, None) for name in FLAGS}
+        if _is_one(letters, execution_id, everything, where, how):
+            retried = letters.retry(client, find_execution(client, execution_id or ""))
             return show_json(retried) if as_json else done(f"retried as execution {letters.id_of_retried(retried)}")
+        if as_operation(client, Kind.RETRY_DEAD_LETTERS, where, how, as_json=as_json):
+            return None
         changed = _in_bulk(client, letters.filter_of(client, **where), letters.retry_where, "retrying")
         return show_json({"changed": changed}) if as_json else done(f"{changed} {letters.things} retried")
 
-    @group.command(params=_one_or_many(letters, "Archive"))
+    @group.command(params=_one_or_many(letters, Kind.ARCHIVE_DEAD_LETTERS))
     @json_option
     @with_client("write")
     def archive(client: SyncClient, execution_id: str | None, everything: bool, as_json: bool, **where: Any) -> None:
         """Archive one dead letter, or all that match the filters. Archived dead letters are not listed."""
-        if _is_one(letters, execution_id, everything, where):
-            letter = letters.archive(client, checked(execution_id or ""))
+        how = {name: where.pop(name, None) for name in FLAGS}
+        if _is_one(letters, execution_id, everything, where, how):
+            letter = letters.archive(client, find_execution(client, execution_id or ""))
             return show_json(letter) if as_json else done(f"archived {letters.id_of_letter(letter)}")
+        if as_operation(client, Kind.ARCHIVE_DEAD_LETTERS, where, how, as_json=as_json):
+            return None
         changed = _in_bulk(client, letters.filter_of(client, **where), letters.archive_where, "archiving")
         return show_json({"changed": changed}) if as_json else done(f"{changed} dead letters archived")
 
 
-def _one_or_many(letters: DeadLetters[Any, Any, Any], verb: str) -> list[click.Parameter]:
+def _one_or_many(letters: DeadLetters[Any, Any, Any], kind: Kind) -> list[click.Parameter]:
     """Return the parameters of a command on one dead letter or on many."""
     execution = click.Argument(["execution_id"], required=False, metavar="[EXECUTION]")
+    verb = kind.partition("_")[0].capitalize()
     everything = click.Option(["--all", "everything"], is_flag=True, help=f"{verb} all {letters.title}.")
-    return [execution, *letters.filters, everything]
+    operation = operation_options(kind) if letters.has_operations else []
+    return [execution, *letters.filters, everything, *operation]
 
 
 def _is_one(
-    letters: DeadLetters[Any, Any, Any], execution_id: str | None, everything: bool, where: dict[str, Any]
+    letters: DeadLetters[Any, Any, Any],
+    execution_id: str | None,
+    everything: bool,
+    where: dict[str, Any],
+    how: dict[str, Any],
 ) -> bool:
     given = [name for name, value in where.items() if value is not None]
-    if execution_id and (given or everything):
+    given += [name for name in ("fingerprint",) if how[name] is not None]
+    if execution_id and (given or everything or any(value not in (None, False) for value in how.values())):
         raise click.UsageError("pass an EXECUTION or filters, not both")
     if not (execution_id or given or everything):
         flags = ", ".join(option.opts[0] for option in letters.filters)
@@ -176,25 +194,27 @@ def _pages_of_tasks(client: SyncClient, where: TaskDeadFilter, size: int) -> Ite
 
 
 def _table(letters: Sequence[DeadLetterView]) -> ListTable:
-    headers = ("EXECUTION", "DIED", "HANDLER", "JOB", "ATTEMPTS", "ERROR")
-    grid = ListTable(*headers, right=("ATTEMPTS",), cut=("JOB", "ERROR"), spare=("HANDLER", "ATTEMPTS", "JOB"))
+    headers = ("JOB", "EXECUTION", "DIED", "HANDLER", "ATTEMPTS", "ERROR")
+    spare = ("DIED", "HANDLER", "ATTEMPTS")
+    grid = ListTable(*headers, right=("ATTEMPTS",), cut=("JOB", "ERROR"), spare=spare, ids=("EXECUTION",))
     for one in letters:
         it = one.execution
         error = f"{it.error.type}: {it.error.message}" if it.error else None
         name = cell_text(it.job_name) if it.job_name else it.job_id
-        grid.add(it.execution_id, brief(one.died_at), it.handler, name, str(it.attempt), cell_text(error))
+        grid.add(name, it.execution_id, brief(one.died_at), it.handler, str(it.attempt), cell_text(error))
     return grid
 
 
 def _table_of_tasks(letters: Sequence[TaskDeadLetterView]) -> ListTable:
-    headers = ("EXECUTION", "FAILED", "TASK", "CALLS", "ATTEMPTS", "ERROR")
-    grid = ListTable(*headers, right=("ATTEMPTS",), cut=("TASK", "CALLS", "ERROR"), spare=("ATTEMPTS", "CALLS", "TASK"))
+    headers = ("TASK", "EXECUTION", "FAILED", "CALLS", "ATTEMPTS", "ERROR")
+    cut, spare = ("TASK", "CALLS", "ERROR"), ("FAILED", "ATTEMPTS", "CALLS")
+    grid = ListTable(*headers, right=("ATTEMPTS",), cut=cut, spare=spare, ids=("EXECUTION",))
     for one in letters:
         name, error = one.task_name or one.task_id, f"{one.error_type}: {one.error_message}"
         grid.add(
+            cell_text(name),
             one.id,
             brief(one.failed_at),
-            cell_text(name),
             cell_text(one.webhook_url),
             str(one.attempts),
             cell_text(error),
@@ -225,6 +245,7 @@ OF_JOBS = DeadLetters[DeadFilter, DeadLetterView, ExecutionView](
     id_of_letter=lambda letter: letter.execution.execution_id,
     member="deadLetters",
     title="dead letters",
+    has_operations=True,
     things="dead letters",
     help_of_list="List dead letters, newest first.",
     help_of_retry="Retry one dead letter, or all that match the filters, with a new set of attempts.",
@@ -254,4 +275,5 @@ OF_TASKS = DeadLetters[TaskDeadFilter, TaskDeadLetterView, TaskExecutionView](
 )
 
 add_commands(dead, OF_JOBS)
+dead.add_command(groups)
 add_commands(dead_of_tasks, OF_TASKS)

@@ -7,20 +7,22 @@ from typing import Any
 import click
 from rich.text import Text
 
+from noonday.cli.bulk import Bulk, bulk_options, filter_options
 from noonday.cli.choices import choice
 from noonday.cli.client import with_client
 from noonday.cli.completion import complete_jobs
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, duration, exact, instant, length, now, printable, whole
 from noonday.cli.job_details import took
-from noonday.cli.lookup import find_job, is_id, is_job_id
+from noonday.cli.lookup import find_execution, find_job, find_run, is_id
 from noonday.cli.paging import first_of, page_size
 from noonday.cli.screen import cell_text, compact, done, json_option, patience, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
-from noonday.model.errors import NotFound
+from noonday.model.operation import OperationKind
 from noonday.model.view import ExecutionView
 from noonday.sdk.sync import SyncClient
 
+OPEN_STATES = ("PENDING", "RUNNING")
 RUN_STATES = ("PENDING", "RUNNING", "SUCCEEDED", "CANCELLED", "EXPIRED", "DEAD")
 
 EXAMPLES = """
@@ -30,7 +32,22 @@ Examples:
   noonday execution logs 019a3f2e-...      show what its handler logged
   noonday execution wait nightly           wait for the latest execution of a job and print its result
   noonday execution cancel 019a3f2e-...
+  noonday execution cancel --pool mail --state PENDING --dry-run      show which ones would be cancelled
 """
+
+
+_open_executions = filter_options(
+    ("--state", "Only executions in this state.", {"type": choice(OPEN_STATES), "metavar": "|".join(OPEN_STATES)}),
+    ("--job", "Only executions of this job: id, id prefix, or name.", {"metavar": "JOB"}),
+    ("--pool", "Only executions in this pool.", {}),
+    ("--handler", "Only executions with this handler.", {}),
+    ("--tag", "Only executions of jobs with this tag.", {}),
+    ("--worker", "Only executions that this worker ran last.", {}),
+    ("--since", "Scheduled at or after this time.", {"type": instant}),
+    ("--until", "Scheduled before this time.", {"type": instant}),
+    ("--late-over", "Only executions that started later than this after they were due.", {"type": duration}),
+    ("--took-over", "Only executions that run for longer than this.", {"type": duration}),
+)
 
 
 @click.group(cls=Group, epilog=EXAMPLES)
@@ -87,7 +104,7 @@ def list_(
 @with_client("read")
 def show_(client: SyncClient, execution_id: str, traceback: bool, as_json: bool) -> None:
     """Show an execution: its state, attempts, error, progress and result."""
-    found = client.get_execution(checked(execution_id))
+    found = client.get_execution(find_execution(client, execution_id))
     if as_json:
         return show_json(found)
     show(facts(_facts_of(found)))
@@ -108,7 +125,7 @@ def logs(client: SyncClient, execution_id: str, attempt: int | None, as_json: bo
 
     Shows the last lines that it logged through `ctx.logger`. The lines of an attempt are kept when it ends.
     """
-    found = client.get_execution_logs(checked(execution_id))
+    found = client.get_execution_logs(find_execution(client, execution_id))
     if as_json:
         return show_json(found)
     wanted = [each for each in found.attempts if attempt in (None, each.attempt)]
@@ -122,12 +139,30 @@ def logs(client: SyncClient, execution_id: str, attempt: int | None, as_json: bo
 
 
 @execution.command()
-@click.argument("execution_id", metavar="EXECUTION")
+@click.argument("execution_id", metavar="[EXECUTION]", required=False)
+@_open_executions
+@bulk_options
 @json_option
 @with_client("write")
-def cancel(client: SyncClient, execution_id: str, as_json: bool) -> None:
-    """Cancel an execution: at once if it has not started, else as soon as its handler stops."""
-    asked = client.cancel(checked(execution_id))
+def cancel(
+    client: SyncClient,
+    execution_id: str | None,
+    everything: bool,
+    rate: float,
+    dry_run: bool,
+    yes: bool,
+    no_wait: bool,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """Cancel an execution, or all open ones that match filters.
+
+    It is cancelled at once if it has not started, else as soon as its handler stops.
+    """
+    bulk = Bulk(everything=everything, rate=rate, dry_run=dry_run, yes=yes, no_wait=no_wait, as_json=as_json)
+    if not bulk.is_one(execution_id, "EXECUTION", where):
+        return bulk.run(client, OperationKind.CANCEL_EXECUTIONS, where)
+    asked = client.cancel(find_execution(client, execution_id or ""))
     if as_json:
         return show_json(asked)
     if asked.state == "CANCELLED":
@@ -147,28 +182,20 @@ def wait(client: SyncClient, of: str, timeout: timedelta | None) -> None:
     For a JOB, waits for its latest execution, or for the first one if it has none yet. The exit code is 1 if the
     execution fails or does not end in time.
     """
-    known = of if is_id(of) else find_job(client, of)
+    known = of if is_id(of) else find_run(client, of)
     with patience(f"waiting for {of}"):
         answer = client.result(known, timeout=timeout)
     show_json(answer)
 
 
-def checked(text: str) -> str:
-    if not is_id(text):
-        raise NotFound(f"{text!r} is not an execution id; `noonday job executions JOB` lists the executions of a job")
-    if is_job_id(text):
-        raise NotFound(f"{text} is a job id, not an execution id; `noonday job executions {text}` lists its executions")
-    return text
-
-
 def _table(executions: Iterable[ExecutionView]) -> ListTable:
-    columns = ("EXECUTION", "JOB", "STATE", "SCHEDULED", "TOOK", "ERROR")
-    grid = ListTable(*columns, cut=("JOB", "ERROR"), spare=("TOOK",))
+    columns = ("JOB", "EXECUTION", "STATE", "SCHEDULED", "TOOK", "ERROR")
+    grid = ListTable(*columns, cut=("JOB", "ERROR"), spare=("ERROR", "SCHEDULED", "TOOK"), ids=("EXECUTION",))
     for one in executions:
         error = f"{one.error.type}: {one.error.message}" if one.error else None
         grid.add(
-            one.execution_id,
             cell_text(one.job_name or one.handler),
+            one.execution_id,
             state(one.state),
             brief(one.scheduled_at),
             took(one.started_at, one.finished_at),

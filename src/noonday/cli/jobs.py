@@ -16,6 +16,7 @@ from noonday.cli.completion import complete_jobs
 from noonday.cli.executions import RUN_STATES
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, instant
+from noonday.cli.job_changes import cancel, label_of, pause, report_change, resume
 from noonday.cli.job_details import facts_of, how_to_see_the_error, schedule_of, took
 from noonday.cli.job_flags import in_flags, job_options, members_of, patch_of, payload_option, pool_of, spec_of
 from noonday.cli.lookup import find_job
@@ -56,6 +57,7 @@ Examples:
   noonday job apply jobs.yaml --dry-run            keep jobs in files
   noonday job change nightly --cron '0 4 * * *' --timeout 30m
   noonday job pause nightly
+  noonday job pause --tag etl --dry-run            show which jobs would be paused
   noonday job trigger nightly
   noonday job skip nightly --next 2 --reason 'maintenance'
   noonday job backfill nightly --from 2026-01-01 --to 2026-01-31 --preview
@@ -97,7 +99,9 @@ def create(client: SyncClient, file: Path | None, idempotency_key: str | None, a
         return show_json(made)
     _warn(made)
     zone = made.timezone or flags["tz"]
-    return done(f"created {_label(made)}" + (f", fires {brief(made.next_fire_at, zone)}" if made.next_fire_at else ""))
+    return done(
+        f"created {label_of(made)}" + (f", fires {brief(made.next_fire_at, zone)}" if made.next_fire_at else "")
+    )
 
 
 @job.command(epilog="A field without a flag keeps its value. --payload replaces the whole payload.")
@@ -121,7 +125,7 @@ def change(client: SyncClient, job_id: str, if_version: int | None, as_json: boo
         raise in_flags(refused) from refused
     if not as_json:
         _warn(changed)
-    _report(changed, "changed", as_json)
+    report_change(changed, "changed", as_json)
 
 
 @job.command("list")
@@ -157,6 +161,7 @@ def list_(client: SyncClient, limit: int, no_limit: bool, as_json: bool, kind: s
         cut=("NAME", "RUNS", "HANDLER"),
         fold=("NEXT",),
         spare=("HANDLER", "RUNS"),
+        ids=("ID",),
     )
     for one in jobs:
         grid.add(
@@ -190,31 +195,9 @@ def show_(client: SyncClient, job_id: str, executions: int, as_json: bool) -> No
     return None
 
 
-@job.command()
-@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
-@json_option
-@with_client("write")
-def pause(client: SyncClient, job_id: str, as_json: bool) -> None:
-    """Pause a job: it fires no more until resumed. Running executions continue."""
-    _report(client.pause(find_job(client, job_id)), "paused", as_json)
-
-
-@job.command()
-@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
-@json_option
-@with_client("write")
-def resume(client: SyncClient, job_id: str, as_json: bool) -> None:
-    """Resume a paused job. Missed occurrences run only if the job catches up on pauses (--while-paused)."""
-    _report(client.resume(find_job(client, job_id)), "resumed", as_json)
-
-
-@job.command()
-@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
-@json_option
-@with_client("write")
-def cancel(client: SyncClient, job_id: str, as_json: bool) -> None:
-    """Cancel a job permanently. It remains readable."""
-    _report(client.delete(find_job(client, job_id)), "cancelled", as_json)
+job.add_command(pause)
+job.add_command(resume)
+job.add_command(cancel)
 
 
 @job.command()
@@ -357,6 +340,7 @@ def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
         right=("ATTEMPT",),
         cut=("ERROR",),
         spare=("ATTEMPT", "TOOK", "CAUSE"),
+        ids=("EXECUTION",),
     )
     for one in executions:
         grid.add(
@@ -374,17 +358,6 @@ def executions_table(executions: Iterable[ExecutionView]) -> ListTable:
 def _warn(one: JobView) -> None:
     for warning in one.warnings:
         console(err=True).print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-
-
-def _label(one: JobView) -> str:
-    return f"{one.name} ({one.job_id})" if one.name else one.job_id
-
-
-def _report(changed: JobView, verb: str, as_json: bool) -> None:
-    if as_json:
-        return show_json(changed)
-    following = f", next {brief(changed.next_fire_at, changed.timezone)}" if changed.next_fire_at else ""
-    return done(f"{verb} {_label(changed)}{following}")
 
 
 def _span(one: OccurrenceView, zone: str | None) -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "why": "noonday.cli.why:why",
     "cron": "noonday.cli.cron:cron",
     "dead": "noonday.cli.dead:dead",
+    "operation": "noonday.cli.operations:operation",
     "replay": "noonday.cli.replay:replay",
     "pool": "noonday.cli.pools:pool",
     "tenant": "noonday.cli.tenants:tenant",

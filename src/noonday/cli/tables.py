@@ -1,6 +1,7 @@
-"""Tables that stay readable on a narrow terminal: ids are never cut, and rows become blocks where lines are too short."""
+"""Tables that stay readable on a narrow terminal: ids stay unique, and rows become blocks where lines are too short."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from rich.cells import cell_len
@@ -12,6 +13,8 @@ from rich.text import Text
 GAP = 2
 LEAST = 8
 """Minimum width in characters of a column that is cut."""
+SHORT = 18
+"""Least length of the short form of an id: its time, in milliseconds, and twelve random bits."""
 LEAST_FOLDED = 16
 """Minimum width in characters of a column that is folded: longer than most words, which would be cut."""
 
@@ -19,7 +22,8 @@ LEAST_FOLDED = 16
 class ListTable:
     """Table with headers that fits the width of the terminal.
 
-    If the rows are too wide, `spare` columns are dropped, the last one first. Then `cut` columns are shortened to one
+    If the rows are too wide, `ids` columns show the short forms of ids, which commands accept. Then `spare` columns are
+    dropped, the last one first. Then `cut` columns are shortened to one
     line, and `fold` columns are wrapped. If that is not enough, each row becomes a block of complete values, with the
     first column as its title. Output to a pipe is complete.
     """
@@ -31,12 +35,14 @@ class ListTable:
         cut: Sequence[str] = (),
         fold: Sequence[str] = (),
         spare: Sequence[str] = (),
+        ids: Sequence[str] = (),
     ) -> None:
         self._headers = headers
         self._right = right
         self._cut = cut
         self._fold = fold
         self._spare = spare
+        self._ids = ids
         self._rows: list[list[Text]] = []
 
     def __len__(self) -> int:
@@ -46,6 +52,9 @@ class ListTable:
         self._rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._ids and self._least_width(range(len(self._headers))) > options.max_width:
+            yield self._with_short_ids()
+            return
         kept = self._fitting(options.max_width)
         if self._least_width(kept) > options.max_width:
             yield from map(self._block, self._rows)
@@ -59,6 +68,14 @@ class ListTable:
         for row in self._rows:
             grid.add_row(*(self._cell(at, row[at]) for at in kept))
         yield grid
+
+    def _with_short_ids(self) -> "ListTable":
+        short = ListTable(*self._headers, right=self._right, cut=self._cut, fold=self._fold, spare=self._spare)
+        columns = {self._headers.index(header) for header in self._ids}
+        length = shortest_unique({row[at].plain for row in self._rows for at in columns})
+        for row in self._rows:
+            short.add(*(cell[:length] if at in columns else cell for at, cell in enumerate(row)))
+        return short
 
     def _fitting(self, width: int) -> list[int]:
         kept = list(range(len(self._headers)))
@@ -96,6 +113,16 @@ class ListTable:
         if self._headers[at] in self._cut:
             cell.no_wrap, cell.overflow = True, "ellipsis"
         return cell
+
+
+def shortest_unique(ids: Collection[str]) -> int:
+    """Return the least length, SHORT or more, at which the beginnings of all ids differ."""
+    ordered = sorted(ids)
+    length = SHORT
+    for one, next_one in pairwise(ordered):
+        while one[:length] == next_one[:length] and length < len(one):
+            length += 1
+    return length
 
 
 def facts(pairs: Iterable[tuple[str, RenderableType | None]]) -> Table:

@@ -13,11 +13,10 @@ from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
 from noonday.cli.completion import complete_tasks
 from noonday.cli.dead import dead_of_tasks
-from noonday.cli.executions import checked
 from noonday.cli.group import Group
 from noonday.cli.instants import brief, length, printable, whole
 from noonday.cli.job_details import took
-from noonday.cli.lookup import find_task
+from noonday.cli.lookup import find_execution, find_task
 from noonday.cli.replay_of_tasks import replay
 from noonday.cli.screen import cell_text, compact, console, done, json_option, show, show_json, show_list, state
 from noonday.cli.tables import ListTable, facts
@@ -158,7 +157,7 @@ def calls(client: SyncClient, task_id: str, execution_id: str | None, as_json: b
     Without EXECUTION, shows the latest execution. Values of secret headers are not stored.
     """
     known = find_task(client, task_id)
-    found = client.tasks.calls(known, checked(execution_id) if execution_id else _latest(client, known))
+    found = client.tasks.calls(known, find_execution(client, execution_id) if execution_id else _latest(client, known))
     if as_json:
         return show_json(found)
     parts = [part for one in found.exchanges for part in _describe_exchange(one)]
@@ -180,7 +179,7 @@ def resend(
     Without EXECUTION, repeats the call that ended last.
     """
     known = find_task(client, task_id)
-    meant = checked(execution_id) if execution_id else _latest_that_ended(client, known)
+    meant = find_execution(client, execution_id) if execution_id else _latest_that_ended(client, known)
     made = client.tasks.resend(known, meant, idempotency_key=idempotency_key)
     if as_json:
         return show_json(made)

@@ -10,7 +10,7 @@ from noonday.cli.completion import complete_jobs
 from noonday.cli.group import Command
 from noonday.cli.instants import exact, instant, length, now, printable, relative, whole
 from noonday.cli.job_details import schedule_of
-from noonday.cli.lookup import find_job, is_execution_id
+from noonday.cli.lookup import find_run, is_execution_id
 from noonday.cli.screen import done, json_option, patience, show_json
 from noonday.cli.why_execution import history, show_execution
 from noonday.model.view import ExecutionView, JobView, OccurrenceView
@@ -39,10 +39,11 @@ Examples:
 @with_client("read")
 def why(client: SyncClient, job_id: str, at: datetime | None, as_json: bool) -> None:
     """Explain why a job did or did not run, or what happened to an execution."""
-    if is_execution_id(job_id):
-        return show_execution(client, job_id, at, as_json)
+    meant = find_run(client, job_id)
+    if is_execution_id(meant):
+        return show_execution(client, meant, at, as_json)
     with patience("reading occurrences"):
-        job = client.get_job(find_job(client, job_id), executions=1)
+        job = client.get_job(meant, executions=1)
         occurrence = _nearest_to(client, job, at) if at else _latest(client, job)
         known = occurrence.execution_id if occurrence else None
         execution = client.get_execution(known) if known else None

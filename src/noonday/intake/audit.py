@@ -22,7 +22,9 @@ def audit_entry(
 ) -> AuditEntry:
     """Build an entry for the audit log of a tenant, by default the caller's. For another tenant it names the caller's."""
     concerned = caller.tenant if tenant is None else tenant
-    by = {} if caller.tenant == concerned else {"byTenant": caller.tenant}
+    by: dict[str, str] = {} if caller.tenant == concerned else {"byTenant": caller.tenant}
+    if caller.operation is not None:
+        by["operationId"] = caller.operation
     return AuditEntry(concerned, at_ms, caller.subject, action, target, {**(detail or {}), **by})
 
 

@@ -10,6 +10,7 @@ from noonday.intake.backfill_service import BackfillService
 from noonday.intake.blockers import BlockerFinder
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.change_sender import ChangeSender
+from noonday.intake.dead_groups import DeadGroups
 from noonday.intake.dead_letter_service import DeadLetterService
 from noonday.intake.drafts import Drafter
 from noonday.intake.execution_ends import ExecutionEnds
@@ -20,6 +21,8 @@ from noonday.intake.job_editor import JobEditor
 from noonday.intake.job_queries import JobQueries
 from noonday.intake.job_service import JobService
 from noonday.intake.occurrence_queries import OccurrenceQueries
+from noonday.intake.operation_items import OperationItems
+from noonday.intake.operation_service import OperationService
 from noonday.intake.pause_service import PauseService
 from noonday.intake.payloads import Payloads
 from noonday.intake.pool_service import PoolService
@@ -38,7 +41,9 @@ from noonday.ports.execution_search import ExecutionSearch
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.offload import Offload
+from noonday.ports.operations import Operations
 from noonday.ports.queries import QueryStore
+from noonday.ports.selection import Selection
 from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
 from noonday.ports.tokens import Tokens
@@ -60,6 +65,9 @@ class IntakeServices:
     occurrences: OccurrenceQueries
     backfills: BackfillService
     dead_letters: DeadLetterService
+    dead_groups: DeadGroups
+    operations: OperationService
+    operation_items: OperationItems
     previewer: SchedulePreviewer
     pools: PoolService
     pauses: PauseService
@@ -78,6 +86,8 @@ def intake_services(
     jobs: Jobs,
     query_store: QueryStore,
     execution_search: ExecutionSearch,
+    operations: Operations,
+    selection: Selection,
     settings_store: SettingsStore,
     workload: Workload,
     index: HotIndex,
@@ -126,6 +136,25 @@ def intake_services(
         new_id=new_id,
         on_created=on_created,
     )
+    executions = ExecutionService(
+        editor=editor,
+        query_store=query_store,
+        workload=workload,
+        presenter=presenter,
+        blockers=blockers,
+        clock=clock,
+    )
+    dead_letters = DeadLetterService(
+        editor=editor, receipts=receipts, query_store=query_store, presenter=presenter, clock=clock
+    )
+    operation_items = OperationItems(
+        jobs=job_service,
+        executions=executions,
+        dead_letters=dead_letters,
+        selection=selection,
+        execution_search=execution_search,
+        clock=clock,
+    )
     return IntakeServices(
         jobs=job_service,
         changer=JobChanger(
@@ -133,23 +162,17 @@ def intake_services(
         ),
         skips=SkipService(editor=editor, presenter=presenter, clock=clock),
         job_queries=JobQueries(query_store, presenter),
-        executions=ExecutionService(
-            editor=editor,
-            query_store=query_store,
-            workload=workload,
-            presenter=presenter,
-            blockers=blockers,
-            clock=clock,
-        ),
-        execution_queries=ExecutionQueries(execution_search, presenter, clock),
+        executions=executions,
+        execution_queries=ExecutionQueries(execution_search, executions, presenter, keyring, clock),
         execution_ends=ExecutionEnds(query_store, execution_search, clock),
         occurrences=OccurrenceQueries(query_store=query_store, blockers=blockers, offload=offload, clock=clock),
         backfills=BackfillService(
             editor=editor, receipts=receipts, query_store=query_store, offload=offload, clock=clock
         ),
-        dead_letters=DeadLetterService(
-            editor=editor, receipts=receipts, query_store=query_store, presenter=presenter, clock=clock
-        ),
+        dead_letters=dead_letters,
+        dead_groups=DeadGroups(selection, offload),
+        operations=OperationService(operations, operation_items, receipts, clock),
+        operation_items=operation_items,
         previewer=SchedulePreviewer(clock, offload),
         pools=PoolService(
             settings_store=settings_store, workload=workload, catalogue=catalogue, receipts=receipts, clock=clock

@@ -36,6 +36,8 @@ class Caller:
     scopes: frozenset[str]
     is_visitor: bool = False
     """True if an operator reads another tenant than the token's. Payloads are withheld then."""
+    operation: str | None = None
+    """The bulk operation that acts for the subject."""
 
     def may(self, scope: str) -> bool:
         if scope == WORKER:

@@ -1,16 +1,20 @@
 """Executions of all jobs of a tenant, as a search finds them."""
 
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
 from noonday.model.execution import Execution
+from noonday.model.ids import ExecutionId
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Filter of the executions of all jobs. None matches every value."""
 
     job_id: str | None = None
+    id_prefix: str | None = None
+    """The beginning of the id, as `is_id_prefix` allows it."""
     state: str | None = None
     pool: str | None = None
     handler: str | None = None
@@ -32,6 +36,30 @@ class FoundExecution(msgspec.Struct, frozen=True):
 
     execution: Execution
     job_name: str | None = None
+
+
+class GroupedBy(StrEnum):
+    """What the executions of a group have in common."""
+
+    WAITING_FOR = "waitingFor"
+    POOL = "pool"
+    HANDLER = "handler"
+
+
+class ExecutionGroup(msgspec.Struct, frozen=True):
+    """Examined executions with a common pool or handler, or that wait in the same way."""
+
+    name: str
+    """The pool or the handler."""
+    oldest: ExecutionId
+    """The execution with the earliest nominal time."""
+    count: int
+
+
+class GroupedExecutions(NamedTuple):
+    groups: list[ExecutionGroup]
+    is_least: bool
+    """True if there may be executions that were not examined."""
 
 
 class FoundPage(NamedTuple):

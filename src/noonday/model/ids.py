@@ -62,6 +62,19 @@ def first_id_at(ms: int) -> str:
     return f"{time[:8]}-{time[8:]}{FIRST_ID[13:]}"
 
 
+def is_id_prefix(text: str) -> bool:
+    """Return whether a text is the beginning of ids, or an id."""
+    return is_id(text + FIRST_ID[len(text) :])
+
+
+def bounds_of_prefix(prefix: str) -> tuple[str, str]:
+    """Return the first id with a prefix, and the id after the last one."""
+    last = int((prefix + LAST_ID[len(prefix) :]).replace("-", ""), 16)
+    digits = f"{min(last + 1, (1 << 128) - 1):032x}"
+    after = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return prefix + FIRST_ID[len(prefix) :], after
+
+
 def is_id(text: str) -> bool:
     """Return whether a text is a valid id. Each id has one spelling."""
     return _CANONICAL.fullmatch(text) is not None

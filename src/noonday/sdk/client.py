@@ -13,6 +13,7 @@ from noonday.sdk.endpoints import EndpointsClient
 from noonday.sdk.executions import ExecutionMethods, ResultTimeout
 from noonday.sdk.jobs import JobMethods
 from noonday.sdk.methods import Listing
+from noonday.sdk.operations import OperationsClient
 from noonday.sdk.pauses import PauseMethods
 from noonday.sdk.problems import ClientClosed, Problem, ServerUnreachable
 from noonday.sdk.secrets import SecretsClient
@@ -36,6 +37,7 @@ class Client(JobMethods, ExecutionMethods, DeadLetterMethods, PauseMethods, Admi
     token.
 
     `tasks` schedules webhook calls, `secrets` manages their signing secrets, and `endpoints` the limits of the URLs they call.
+    `operations` changes many jobs, executions or dead letters by a filter.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Client(JobMethods, ExecutionMethods, DeadLetterMethods, PauseMethods, Admi
         self.alert_preferences = AlertPreferencesClient(self._http)
         self.endpoints = EndpointsClient(self._http)
         self.alerts = AlertsClient(self._http)
+        self.operations = OperationsClient(self._http)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,10 +1,12 @@
 """Client of /v1/dead-letters: executions that failed for good."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from noonday.model.filters import DeadFilter
+from noonday.model.operation_view import DeadGroupList
 from noonday.model.view import BulkView, DeadLetterPage, DeadLetterView, ExecutionView
 from noonday.sdk.fields import either
 from noonday.sdk.methods import ApiMethods, Listing
@@ -26,6 +28,19 @@ class DeadLetterMethods(ApiMethods):
         """List dead letters that match a DeadFilter, or its fields by name: `dead_letters(pool="mail")`."""
         query = {**_members(either(where, conditions, DeadFilter)), "limit": limit}
         return self._list(DeadLetterPage, lambda page: page.dead_letters, "/v1/dead-letters", query, cursor)
+
+    async def dead_letter_groups(
+        self,
+        *,
+        job_id: str | None = None,
+        pool: str | None = None,
+        handler: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> DeadGroupList:
+        """Group the newest open dead letters by their error. A `fingerprint` is a condition of `operations.start`."""
+        query = {"jobId": job_id, "pool": pool, "handler": handler, "since": since, "until": until}
+        return await self._http.get(DeadGroupList, "/v1/dead-letters/groups", query)
 
     async def retry_dead(self, execution_id: str) -> ExecutionView:
         """Retry a dead letter. Returns the new execution."""

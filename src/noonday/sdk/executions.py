@@ -10,6 +10,7 @@ import msgspec
 
 from noonday.model.errors import Busy, ExecutionFailed, NoondayError
 from noonday.model.execution import FINAL
+from noonday.model.operation_view import ExecutionGroupList
 from noonday.model.view import ExecutionLogsView, ExecutionPage, ExecutionView, JobView
 from noonday.sdk.methods import ApiMethods, Listing
 from noonday.sdk.payload import decoder_of
@@ -57,6 +58,7 @@ class ExecutionMethods(ApiMethods):
         tag: str | None = None,
         worker: str | None = None,
         job_id: str | None = None,
+        id_prefix: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         late_over: float | None = None,
@@ -76,6 +78,7 @@ class ExecutionMethods(ApiMethods):
             "tag": tag,
             "worker": worker,
             "jobId": job_id,
+            "idPrefix": id_prefix,
             "since": since,
             "until": until,
             "lateOver": late_over,
@@ -83,6 +86,20 @@ class ExecutionMethods(ApiMethods):
             "limit": limit,
         }
         return self._list(ExecutionPage, lambda page: page.executions, "/v1/executions", query, cursor)
+
+    async def execution_groups(
+        self,
+        by: str = "waitingFor",
+        *,
+        state: str | None = None,
+        pool: str | None = None,
+        handler: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> ExecutionGroupList:
+        """Group the newest executions by `pool`, `handler` or `waitingFor`, which groups pending ones."""
+        query = {"by": by, "state": state, "pool": pool, "handler": handler, "since": since, "until": until}
+        return await self._http.get(ExecutionGroupList, "/v1/executions/groups", query)
 
     async def cancel(self, execution_id: str) -> ExecutionView:
         """Request cancellation: immediate if the execution has not started, else when its handler reacts."""

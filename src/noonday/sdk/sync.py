@@ -13,6 +13,7 @@ from noonday.sdk.dead_letters import DeadLetterMethods
 from noonday.sdk.endpoints import EndpointsClient
 from noonday.sdk.executions import ExecutionMethods
 from noonday.sdk.jobs import JobMethods
+from noonday.sdk.operations import OperationsClient
 from noonday.sdk.pauses import PauseMethods
 from noonday.sdk.portal import Portal, blocking, paging
 from noonday.sdk.secrets import SecretsClient
@@ -91,6 +92,16 @@ class SyncEndpoints(_Resource[EndpointsClient]):
     disable = blocking(EndpointsClient.disable)
 
 
+class SyncOperations(_Resource[OperationsClient]):
+    """`OperationsClient` without `async`."""
+
+    preview = blocking(OperationsClient.preview)
+    start = blocking(OperationsClient.start)
+    get = blocking(OperationsClient.get)
+    list = blocking(OperationsClient.list)
+    stop = blocking(OperationsClient.stop)
+
+
 class SyncJobMethods(_Resource[Client]):
     """`JobMethods` without `async`."""
 
@@ -119,6 +130,7 @@ class SyncExecutionMethods(_Resource[Client]):
     get_execution_logs = blocking(ExecutionMethods.get_execution_logs)
     list_executions = paging(ExecutionMethods.list_executions)
     search_executions = paging(ExecutionMethods.search_executions)
+    execution_groups = blocking(ExecutionMethods.execution_groups)
     cancel = blocking(ExecutionMethods.cancel)
     result = blocking(ExecutionMethods.result)
     success = blocking(ExecutionMethods.success)
@@ -128,6 +140,7 @@ class SyncDeadLetterMethods(_Resource[Client]):
     """`DeadLetterMethods` without `async`."""
 
     dead_letters = paging(DeadLetterMethods.dead_letters)
+    dead_letter_groups = blocking(DeadLetterMethods.dead_letter_groups)
     retry_dead = blocking(DeadLetterMethods.retry_dead)
     archive_dead = blocking(DeadLetterMethods.archive_dead)
     retry_dead_where = blocking(DeadLetterMethods.retry_dead_where)
@@ -183,6 +196,7 @@ class SyncClient(
         self.alert_preferences = SyncAlertPreferences(self.portal, self.client.alert_preferences)
         self.endpoints = SyncEndpoints(self.portal, self.client.endpoints)
         self.alerts = SyncAlerts(self.portal, self.client.alerts)
+        self.operations = SyncOperations(self.portal, self.client.operations)
         _clients.add(self)
 
     def __enter__(self) -> Self:

@@ -21,7 +21,9 @@ from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.notices import Notices
 from noonday.ports.offload import InlineOffload, Offload
+from noonday.ports.operations import Operations
 from noonday.ports.queries import QueryStore
+from noonday.ports.selection import Selection
 from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
 from noonday.ports.throttles import Throttles
@@ -57,6 +59,8 @@ class Drivers:
     endpoints: Endpoints
     alerts: Alerts
     notices: Notices
+    operations: Operations
+    selection: Selection
     index: HotIndex
     bus: Bus
     signals: Signals

@@ -37,6 +37,8 @@ class IntakePart:
             jobs=drivers.jobs,
             query_store=drivers.query_store,
             execution_search=drivers.execution_search,
+            operations=drivers.operations,
+            selection=drivers.selection,
             settings_store=drivers.settings_store,
             workload=drivers.workload,
             index=drivers.index,

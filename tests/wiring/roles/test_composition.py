@@ -28,7 +28,7 @@ from tests.support.clock import ManualClock
 from tests.support.factories import job
 
 OF_SCHEDULER = {"dispatcher", "hydrator", "sweeper", "replanner", "tenants", "bus", "ownership"}
-WITH_SCHEDULER = {"housekeeper", "dead-mans-switch"}
+WITH_SCHEDULER = {"housekeeper", "operations", "dead-mans-switch"}
 WITH_RECORDER = {"incidents", "endpoint-disabler", "notifier"}
 SETTINGS = Settings(data=MEMORY)
 

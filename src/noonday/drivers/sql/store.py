@@ -8,7 +8,9 @@ from noonday.drivers.sql.endpoints import SqlEndpoints
 from noonday.drivers.sql.execution_search import SqlExecutionSearch
 from noonday.drivers.sql.jobs import JobWrites, SqlJobs
 from noonday.drivers.sql.notices import SqlNotices
+from noonday.drivers.sql.operations import SqlOperations
 from noonday.drivers.sql.queries import SqlQueryStore
+from noonday.drivers.sql.selection import SqlSelection
 from noonday.drivers.sql.sessions import SqlSessions
 from noonday.drivers.sql.settings import SetCaps, SqlSettingsStore
 from noonday.drivers.sql.workload import SqlWorkload
@@ -31,6 +33,8 @@ class SqlStore:
     endpoints: SqlEndpoints
     alerts: SqlAlerts
     notices: SqlNotices
+    operations: SqlOperations
+    selection: SqlSelection
 
     @classmethod
     def on(
@@ -55,6 +59,8 @@ class SqlStore:
             SqlEndpoints(sessions),
             SqlAlerts(sessions),
             SqlNotices(sessions),
+            SqlOperations(sessions),
+            SqlSelection(sessions),
         )
 
     @property

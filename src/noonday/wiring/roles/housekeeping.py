@@ -3,6 +3,7 @@
 import msgspec
 
 from noonday.model.ids import TenantId
+from noonday.model.operation import KEPT_MS
 from noonday.model.retention import Retention
 from noonday.runtime.metrics import Metrics
 from noonday.runtime.supervise import Loop, every
@@ -51,7 +52,8 @@ class Housekeeper:
         policy = msgspec.structs.replace(self._retention, tenants=self._retention_by_tenant)
         pruned = await self._drivers.executions.prune(policy, now_ms, _STEP)
         pruned_alerts = await self._drivers.alerts.prune(now_ms - self._alerts_ms, _STEP)
-        return int(pruned >= _STEP or pruned_alerts >= _STEP)
+        pruned_operations = await self._drivers.operations.prune(now_ms - KEPT_MS, _STEP)
+        return int(max(pruned, pruned_alerts, pruned_operations) >= _STEP)
 
     async def _read_tenants(self) -> None:
         """Read the retention times that tenants have set for themselves."""

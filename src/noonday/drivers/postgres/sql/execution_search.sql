@@ -59,6 +59,31 @@ SELECT json_build_object(
                                        FROM executions x WHERE x.id = m.id OFFSET 0) x),
     'examined', (SELECT count(*) FROM looked), 'last', (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
 
+-- name: groups
+-- Return the largest groups among a limited number of scanned executions of all tenants, and how many were scanned.
+-- Differs: OFFSET 0 keeps a lookup for each row. The least of ids is that of their texts.
+WITH looked AS MATERIALIZED (
+    SELECT x.id, x.tenant, x.job_id, x.state, x.pool, x.handler, x.buffered, x.fired_ms
+    FROM executions x WHERE x.id >= $3::uuid AND x.id < $2::uuid ORDER BY x.id DESC LIMIT $4
+), matched AS MATERIALIZED (
+    SELECT l.id, CASE WHEN $9::text = 'handler' THEN l.handler ELSE l.pool END AS name,
+           CASE WHEN $9 <> 'waitingFor' THEN ''
+                WHEN l.buffered = 1 THEN 'buffered'
+                WHEN l.fired_ms IS NOT NULL THEN 'dispatched'
+                ELSE (SELECT CASE WHEN t.due_ms <= $10::bigint THEN 'due' ELSE 'later' END FROM timeline t WHERE t.key = l.id OFFSET 0)
+                     || coalesce((SELECT j.spec::jsonb #>> '{concurrency,key}' FROM jobs j
+                                  WHERE j.tenant = $1 AND j.id = l.job_id OFFSET 0), '')
+           END AS way
+    FROM looked l
+    WHERE l.tenant = $1::text AND coalesce(l.state = $6::smallint, $6 IS NULL) AND coalesce(l.pool = $7::text, $7 IS NULL)
+          AND coalesce(l.handler = $8::text, $8 IS NULL)
+)
+SELECT json_build_object(
+    'groups', (SELECT coalesce(json_agg(json_build_object('name', g.name, 'oldest', g.oldest, 'count', g.count) ORDER BY g.count DESC, g.oldest), '[]')
+               FROM (SELECT name, way, min(id::text COLLATE "C") AS oldest, count(*) AS count FROM matched
+                     GROUP BY name, way ORDER BY count(*) DESC, min(id::text COLLATE "C") LIMIT $5) g),
+    'examined', (SELECT count(*) FROM looked))::text;
+
 -- name: open_among
 -- Return which of some executions have not ended.
 SELECT coalesce(json_agg(x.id), '[]')::text FROM unnest($1::uuid[]) e (id) JOIN executions x ON x.id = e.id WHERE x.state < 2;

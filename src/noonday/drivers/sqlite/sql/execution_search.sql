@@ -52,6 +52,30 @@ SELECT json_object(
                    LEFT JOIN timeline t ON t.key = x.id),
     'examined', (SELECT count(*) FROM looked), 'last', (SELECT min(id) FROM looked));
 
+-- name: groups
+-- Return the largest groups among a limited number of scanned executions of all tenants, and how many were scanned.
+WITH looked AS MATERIALIZED (
+    SELECT x.id, x.tenant, x.job_id, x.state, x.pool, x.handler, x.buffered, x.fired_ms
+    FROM executions x INDEXED BY executions_id
+    WHERE x.id < ?2 AND x.id >= ?3
+    ORDER BY x.id DESC LIMIT ?4
+), matched AS MATERIALIZED (
+    SELECT l.id, iif(?9 = 'handler', l.handler, l.pool) AS name,
+           CASE WHEN ?9 <> 'waitingFor' THEN ''
+                WHEN l.buffered = 1 THEN 'buffered'
+                WHEN l.fired_ms IS NOT NULL THEN 'dispatched'
+                ELSE (SELECT iif(t.due_ms <= ?10, 'due', 'later') FROM timeline t WHERE t.key = l.id)
+                     || coalesce((SELECT j.spec ->> '$.concurrency.key' FROM jobs j WHERE j.tenant = ?1 AND j.id = l.job_id), '')
+           END AS way
+    FROM looked l
+    WHERE l.tenant = ?1 AND (?6 IS NULL OR l.state = ?6) AND (?7 IS NULL OR l.pool = ?7) AND (?8 IS NULL OR l.handler = ?8)
+)
+SELECT json_object(
+    'groups', (SELECT json_group_array(json_object('name', g.name, 'oldest', g.oldest, 'count', g.count))
+               FROM (SELECT name, way, min(id) AS oldest, count(*) AS count FROM matched
+                     GROUP BY name, way ORDER BY count(*) DESC, min(id) LIMIT ?5) g),
+    'examined', (SELECT count(*) FROM looked));
+
 -- name: open_among
 -- Return which of some executions have not ended.
 SELECT json_group_array(x.id) FROM json_each(?1) e CROSS JOIN executions x ON x.id = e.value WHERE x.state < 2;
