@@ -149,3 +149,59 @@ async def test_a_whole_read_is_recognised(session: Session) -> None:
     assert found
     found = whole_reads(await plan_of(session, "SELECT * FROM executions WHERE nominal_ms > $1"), set())
     assert len(found) == 4
+
+
+SEARCHES = {
+    ("execution_search", "search"): "executions_pkey",
+    ("execution_search", "search_of_job"): "executions_job",
+    ("execution_search", "groups"): "executions_pkey",
+    ("selection", "jobs"): "jobs_pkey",
+    ("selection", "dead_letters"): "dead_open",
+}
+"""Searches that examine a limited number of rows, and the index whose order they read these in."""
+
+
+@pytest.mark.parametrize(("port", "name"), SEARCHES, ids=[f"{port}.{name}" for port, name in SEARCHES])
+@one_loop
+async def test_a_search_examines_rows_in_the_order_of_an_index_and_sorts_none_of_them(
+    session: Session, port: str, name: str
+) -> None:
+    plan = await plan_of(session, load(PACKAGE, port).statements[name])
+    (looked,) = [step for step in plan if step.get("Subplan Name") == "CTE looked"]
+    within = list(steps(looked))
+    assert looked["Node Type"] == "Limit"
+    assert not [
+        step for step in within if step["Node Type"] in ("Sort", "Incremental Sort", "Seq Scan", "Bitmap Heap Scan")
+    ]
+    used = {step["Index Name"] for step in within if "Index Name" in step}
+    wanted = SEARCHES[port, name]
+    assert used
+    assert {await parent_of(session, each) for each in used} == {wanted}
+
+
+async def parent_of(session: Session, index: str) -> str:
+    """The index of a partitioned table that an index of a partition is a part of; any other index itself."""
+    parent = await session.fetchval(
+        "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = to_regclass($1)", f'"{index}"'
+    )
+    return str(parent or index).rpartition(".")[2]
+
+
+OF_OPERATIONS = {
+    "due_operations": "operations_due",
+    "next_due": "operations_due",
+    "operations": "operations_pkey",
+    "find_operation": "operations_pkey",
+    "set_operation": "operations_pkey",
+}
+
+
+@pytest.mark.parametrize("name", OF_OPERATIONS)
+@one_loop
+async def test_an_operation_is_found_by_an_index(session: Session, name: str) -> None:
+    await session.execute("SET enable_seqscan = off")  # the table is small, and may be read whole
+    try:
+        plan = await plan_of(session, load(PACKAGE, "operations").statements[name])
+    finally:
+        await session.execute("RESET enable_seqscan")
+    assert {step["Index Name"] for step in plan if "Index Name" in step} == {OF_OPERATIONS[name]}

@@ -69,3 +69,30 @@ def test_a_statement_does_not_read_a_table_whole_that_grows_with_the_work(
     plan = explain(conn, "EXPLAIN QUERY PLAN", load(PACKAGE, port).statements[name])
     whole = [step for step in plan if re.fullmatch(rf"SCAN ({'|'.join(GROW)})", step)]
     assert bool(whole) == ((port, name) in READ_WHOLE), plan
+
+
+SEARCHES = {
+    ("execution_search", "search"): "SEARCH x USING INDEX executions_id (id>? AND id<?)",
+    ("execution_search", "search_of_job"): "SEARCH x USING PRIMARY KEY (job_id=? AND id>? AND id<?)",
+    ("execution_search", "groups"): "SEARCH x USING INDEX executions_id (id>? AND id<?)",
+    ("selection", "jobs"): "SEARCH j USING PRIMARY KEY (tenant=? AND id<?)",
+    ("selection", "dead_letters"): "SEARCH d USING INDEX dead_open (tenant=? AND execution_id<?)",
+}
+"""Searches that examine a limited number of rows, and how they read these in order."""
+
+
+@pytest.mark.parametrize(("port", "name"), SEARCHES, ids=[f"{port}.{name}" for port, name in SEARCHES])
+def test_a_search_examines_rows_in_the_order_of_an_index_and_sorts_none_of_them(
+    conn: sqlite3.Connection, port: str, name: str
+) -> None:
+    plan = explain(conn, "EXPLAIN QUERY PLAN", load(PACKAGE, port).statements[name])
+    at = plan.index("MATERIALIZE looked")
+    assert plan[at + 1] == SEARCHES[port, name]
+    assert plan[at + 2] == "SCAN l"
+
+
+@pytest.mark.parametrize("name", ["due_operations", "next_due"])
+def test_due_operations_are_found_by_their_time(conn: sqlite3.Connection, name: str) -> None:
+    plan = explain(conn, "EXPLAIN QUERY PLAN", load(PACKAGE, "operations").statements[name])
+    assert any("operations USING" in step and "operations_due" in step for step in plan), plan
+    assert "USE TEMP B-TREE FOR ORDER BY" not in plan

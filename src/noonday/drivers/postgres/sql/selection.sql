@@ -35,20 +35,22 @@ WITH looked AS MATERIALIZED (
           AND (d.tenant, d.execution_id) < ($1, $2::uuid) AND d.archived = 0 AND d.retried_as IS NULL
     ORDER BY d.tenant DESC, d.execution_id DESC LIMIT $3
 ), matched AS MATERIALIZED (
-    SELECT l.id, l.job_id, l.died_ms, coalesce(x.failure ->> 'type', '') AS type,
-           left(coalesce(x.failure ->> 'message', ''), 500) AS message
-    FROM looked l
-         CROSS JOIN LATERAL (SELECT x.failure::jsonb AS failure FROM executions x WHERE x.id = l.id OFFSET 0) x
+    SELECT l.id, l.job_id, l.died_ms FROM looked l
     WHERE coalesce(l.job_id = $5::uuid, true) AND coalesce(l.pool = $6::text, true) AND coalesce(l.handler = $7::text, true)
           AND coalesce(l.died_ms >= $8::bigint, true) AND coalesce(l.died_ms < $9::bigint, true)
           AND CASE WHEN $10::text IS NULL THEN true
-                   ELSE coalesce(strpos(lower(((x.failure ->> 'type') || ': ' || (x.failure ->> 'message')) COLLATE "C"),
-                                        lower($10 COLLATE "C")) > 0, false) END
+                   ELSE EXISTS (SELECT 1 FROM executions x
+                                WHERE x.id = l.id
+                                      AND strpos(lower((x.failure::jsonb ->> 'type' || ': ' || (x.failure::jsonb ->> 'message')) COLLATE "C"),
+                                                 lower($10 COLLATE "C")) > 0 OFFSET 0) END
     ORDER BY l.id DESC LIMIT $4
 )
 SELECT json_build_object(
-    'found', (SELECT coalesce(json_agg(json_build_object('id', m.id, 'job_id', m.job_id, 'died_ms', m.died_ms, 'error_type', m.type,
-                                                         'message', m.message) ORDER BY m.id DESC), '[]') FROM matched m),
+    'found', (SELECT coalesce(json_agg(json_build_object('id', m.id, 'job_id', m.job_id, 'died_ms', m.died_ms,
+                                                         'error_type', coalesce(x.failure ->> 'type', ''),
+                                                         'message', left(coalesce(x.failure ->> 'message', ''), 500)) ORDER BY m.id DESC), '[]')
+              FROM matched m
+                   CROSS JOIN LATERAL (SELECT x.failure::jsonb AS failure FROM executions x WHERE x.id = m.id OFFSET 0) x),
     'examined', (SELECT count(*) FROM looked), 'last', (SELECT id FROM looked ORDER BY id LIMIT 1))::text;
 
 -- name: run_ends

@@ -28,17 +28,19 @@ WITH looked AS MATERIALIZED (
     WHERE d.tenant = ?1 AND d.archived = 0 AND d.retried_as IS NULL AND d.execution_id < ?2
     ORDER BY d.execution_id DESC LIMIT ?3
 ), matched AS MATERIALIZED (
-    SELECT l.id, l.job_id, l.died_ms, coalesce(x.failure ->> 'type', '') AS type,
-           substr(coalesce(x.failure ->> 'message', ''), 1, 500) AS message
-    FROM looked l CROSS JOIN executions x ON x.id = l.id
+    SELECT l.id, l.job_id, l.died_ms FROM looked l
     WHERE (?5 IS NULL OR l.job_id = ?5) AND (?6 IS NULL OR l.pool = ?6) AND (?7 IS NULL OR l.handler = ?7)
           AND (?8 IS NULL OR l.died_ms >= ?8) AND (?9 IS NULL OR l.died_ms < ?9)
-          AND (?10 IS NULL OR instr(lower((x.failure ->> 'type') || ': ' || (x.failure ->> 'message')), lower(?10)))
+          AND (?10 IS NULL OR EXISTS (SELECT 1 FROM executions x
+                                      WHERE x.id = l.id
+                                            AND instr(lower((x.failure ->> 'type') || ': ' || (x.failure ->> 'message')), lower(?10))))
     ORDER BY l.id DESC LIMIT ?4
 )
 SELECT json_object(
-    'found', (SELECT json_group_array(json_object('id', id, 'job_id', job_id, 'died_ms', died_ms, 'error_type', type, 'message', message))
-              FROM (SELECT * FROM matched ORDER BY id DESC)),
+    'found', (SELECT json_group_array(json_object('id', m.id, 'job_id', m.job_id, 'died_ms', m.died_ms,
+                                                  'error_type', coalesce(x.failure ->> 'type', ''),
+                                                  'message', substr(coalesce(x.failure ->> 'message', ''), 1, 500)))
+              FROM (SELECT * FROM matched ORDER BY id DESC) m CROSS JOIN executions x ON x.id = m.id),
     'examined', (SELECT count(*) FROM looked), 'last', (SELECT min(id) FROM looked));
 
 -- name: run_ends
