@@ -81,7 +81,9 @@ class OperationService:
                 raise QuotaExceeded(
                     f"the tenant has {MOST_RUNNING} running operations, which is the limit: stop one, or wait for its end",
                     limit=MOST_RUNNING,
-                    retryAfter=RETRY_AFTER_SEC,
+                    used=MOST_RUNNING,
+                    requested=1,
+                    retryAfterSec=RETRY_AFTER_SEC,
                 )
             return view
 
