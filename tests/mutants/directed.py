@@ -12,6 +12,7 @@ from noonday.model.ids import ExecutionId
 from noonday.model.job import Concurrency, JobSpec, JobType, Priority
 from noonday.model.view import JobView
 from noonday.worker.context import Context
+from tests.simulation.bulk import bulk_retry_with_deaths
 from tests.simulation.cluster import ClusterSimulation
 from tests.simulation.embedded import USER, Simulation
 from tests.simulation.kernel import Process
@@ -188,6 +189,12 @@ def _cluster(seed: int) -> ClusterSimulation:
     return ClusterSimulation(seed, concurrency=4)
 
 
+def _killed_in_a_bulk_operation(seed: int) -> list[str]:
+    with Simulation(seed) as simulation:
+        simulation.knows_limits = False
+        return simulation.run(lambda: bulk_retry_with_deaths(simulation))
+
+
 DIRECTED: dict[str, Callable[[int], list[str]]] = {
     "ordering keys": partial(_play, ordering_keys, Simulation),
     "requests before start": partial(_play, requests_before_start, lambda seed: Simulation(seed, concurrency=2)),
@@ -195,4 +202,5 @@ DIRECTED: dict[str, Callable[[int], list[str]]] = {
     "workers come and go": partial(_play, workers_come_and_go, _cluster),
     "answers to reports are lost": partial(_play, answers_to_reports_are_lost, _cluster),
     "owner wakes in its fire": partial(_play, owner_wakes_in_its_fire, _cluster),
+    "bulk operation is killed": _killed_in_a_bulk_operation,
 }

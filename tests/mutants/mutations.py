@@ -264,6 +264,28 @@ MUTANTS = (
         quick=True,
     ),
     _mutant(
+        "operation-without-receipts",
+        "operation",
+        wrapped(
+            "intake/operation_items.py",
+            "OperationItems._change",
+            before=REPLACE + "; import uuid; given['operation'] = replace(given['operation'], id=str(uuid.uuid4()))",
+        ),
+        kind="bulk operation is killed",
+        quick=True,
+    ),
+    _mutant(
+        "operation-forgets-its-batch",
+        "operation",
+        wrapped(
+            "intake/operation_runner.py",
+            "OperationRunner._take_again",
+            after=REPLACE + "; result = replace(result, batch=()) if result else None",
+        ),
+        kind="bulk operation is killed",
+        quick=True,
+    ),
+    _mutant(
         "revocation-ignored",
         "I10",
         wrapped(PRE_START_CHECK, "PreStartCheck.passes", before="given['reasons'] = {}"),

@@ -592,6 +592,8 @@ _VERBS: Mapping[int, str] = {Cause.TRIGGER: "trigger", Cause.BACKFILL: "backfill
 
 def _made(answer: Answer, execution: StoredExecution, same_ms: int) -> bool:
     """Whether a request may have made an execution."""
+    if answer.verb == "operation":
+        return execution.cause == Cause.RETRY_OF and answer.asked_ms - same_ms <= execution.created_ms
     if answer.verb != _VERBS[execution.cause]:
         return False
     if not answer.asked_ms - same_ms <= execution.created_ms <= answer.at_ms + same_ms:

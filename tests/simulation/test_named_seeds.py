@@ -14,6 +14,7 @@ from noonday.model.execution import State
 from noonday.model.filters import SkipRequest
 from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap
 from noonday.model.view import JobView
+from tests.simulation.bulk import bulk_retry_with_deaths
 from tests.simulation.embedded import QUICK, USER, Simulation
 
 Director = Callable[[Simulation], Awaitable[None]]
@@ -523,3 +524,10 @@ def test_skip_during_pause() -> None:
     simulation = play(scenario)
     rows = simulation.disk.conn.execute("SELECT outcome FROM decisions ORDER BY from_ms").fetchall()
     assert [row[0] for row in rows] == ["PAUSED", "SKIPPED", "PAUSED", "SKIPPED", "PAUSED"]
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_bulk_retry_that_is_killed_again_and_again_retries_each_dead_letter_once(seed: int) -> None:
+    simulation = play(bulk_retry_with_deaths, seed, knows_limits=False)
+    assert simulation.history.deaths
+    assert one(simulation, "SELECT state FROM operations") == ("DONE",)
