@@ -293,9 +293,9 @@ def test_narrow_terminal_shows_names_first_and_ids_whole(server: Up, ask: Run, a
 @pytest.mark.parametrize(
     ("words", "shows"),
     [
-        (("job", "list"), ("job", "show")),
-        (("execution", "list"), ("execution", "show")),
-        (("dead", "list"), ("execution", "show")),
+        (("job", "list", "--name"), ("job", "show")),
+        (("execution", "list", "--job"), ("execution", "show")),
+        (("dead", "list", "--job"), ("execution", "show")),
     ],
     ids=" ".join,
 )
@@ -304,7 +304,7 @@ def test_narrow_terminal_shows_names_first_and_short_ids_that_commands_accept(
 ) -> None:
     name = f"n-{words[0]}"
     died(ask, ask_json, name)
-    lines = on_a_terminal(server, NARROW, *words)
+    lines = on_a_terminal(server, NARROW, *words, name)
     table = [line for line in lines if "noonday " not in line]
     assert max(map(len, table)) <= NARROW
     row = next(line for line in table if line.startswith(name))

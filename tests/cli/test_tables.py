@@ -60,3 +60,10 @@ def test_short_forms_differ_and_have_a_least_length() -> None:
     assert shortest_unique([]) == SHORT
     assert shortest_unique(["a" * 36, "b" * 36]) == SHORT
     assert shortest_unique(["a" * 30 + "b", "a" * 30 + "c", "z" * 31]) == 31
+
+
+def test_ids_are_whole_where_rows_become_blocks() -> None:
+    rows = ListTable("NAME", "ID", "CAUSE", ids=("ID",))
+    rows.add("a", "019a3f2e-4c00-7abc-8def-0123456789ab", "SCHEDULE")
+    assert [line.strip() for line in drawn(rows, 30)][:1] == ["a"]
+    assert "019a3f2e-4c00-7abc-8def-0123456789ab" in "".join(line.strip() for line in drawn(rows, 30)).replace("id", "")

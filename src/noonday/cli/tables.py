@@ -53,8 +53,10 @@ class ListTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._ids and self._least_width(range(len(self._headers))) > options.max_width:
-            yield self._with_short_ids()
-            return
+            short = self._with_short_ids()
+            if short._least_width(short._fitting(options.max_width)) <= options.max_width:
+                yield short
+                return
         kept = self._fitting(options.max_width)
         if self._least_width(kept) > options.max_width:
             yield from map(self._block, self._rows)
