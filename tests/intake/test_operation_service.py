@@ -7,7 +7,7 @@ import pytest
 
 from noonday.intake.idempotency import AlreadyAnswered
 from noonday.intake.operation_service import COUNTED
-from noonday.model.errors import InvalidInput, NotFound, QuotaExceeded
+from noonday.model.errors import Conflict, InvalidInput, NotFound
 from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.operation import MOST_RUNNING, OperationFilter, OperationKind, OperationRequest
 from tests.api.engine import Backstage
@@ -61,7 +61,7 @@ async def test_a_repeated_request_starts_one_operation(backstage: Backstage) -> 
 async def test_a_tenant_has_a_limited_number_of_running_operations(backstage: Backstage) -> None:
     operations = backstage.services.operations
     started = [await operations.create(ANN, PAUSE) for _ in range(MOST_RUNNING)]
-    with pytest.raises(QuotaExceeded, match="the tenant has 5 running operations"):
+    with pytest.raises(Conflict, match="the tenant has 5 running operations"):
         await operations.create(ANN, PAUSE)
     await operations.create(STRANGER, PAUSE)
     await operations.stop(ANN, started[0].id)

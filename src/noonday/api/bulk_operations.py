@@ -26,7 +26,7 @@ async def create_operation(context: RequestContext, body: OperationRequest) -> O
 
     It runs in the background, newest items first, at most `ratePerSec` a second, and survives restarts. `sampleSize` items come
     first; a RETRY_DEAD_LETTERS then waits until their runs have ended. It stops by itself if more than `stopAbovePercent` of its
-    latest results are failures. 429 if 5 operations of the tenant run.
+    latest results are failures. 409 if 5 operations of the tenant run.
     """
     return await context.intake.operations.create(context.caller, body, context.idem)
 

@@ -9,7 +9,7 @@ from noonday.intake.idempotency import Idempotency
 from noonday.intake.operation_items import OperationItem, OperationItems
 from noonday.intake.receipts import Receipts
 from noonday.model.caller import Caller
-from noonday.model.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from noonday.model.errors import Conflict, InvalidInput, NotFound
 from noonday.model.ids import is_id, new_job_id
 from noonday.model.job import instant_of
 from noonday.model.operation import (
@@ -32,7 +32,6 @@ COUNTED_PAGES = 5
 """Maximum number of pages that a preview examines."""
 SAMPLES = 5
 TRIES = 8
-RETRY_AFTER_SEC = 30
 
 
 class OperationService:
@@ -67,7 +66,7 @@ class OperationService:
         )
 
     async def create(self, caller: Caller, request: OperationRequest, idem: Idempotency | None = None) -> OperationView:
-        """Start an operation. Raises InvalidInput, and QuotaExceeded if too many operations of the tenant run."""
+        """Start an operation. Raises InvalidInput, and Conflict if too many operations of the tenant run."""
         check(request)
         async with self._receipts.once(caller, idem):
             operation = self._planned(caller, request)
@@ -78,12 +77,9 @@ class OperationService:
             audit = audit_entry(caller, "operation.create", operation.id, now_ms, detail)
             receipt = self._receipts.of(caller, idem, now_ms, view) if idem else None
             if not await self._operations.add(operation, MOST_RUNNING, audit, receipt):
-                raise QuotaExceeded(
+                raise Conflict(
                     f"the tenant has {MOST_RUNNING} running operations, which is the limit: stop one, or wait for its end",
                     limit=MOST_RUNNING,
-                    used=MOST_RUNNING,
-                    requested=1,
-                    retryAfterSec=RETRY_AFTER_SEC,
                 )
             return view
 
