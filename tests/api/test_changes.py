@@ -249,3 +249,72 @@ async def test_replacement_keeps_the_skips_that_the_new_schedule_has(client: Cli
     await client.post(f"{path}/skip", {"next": 2})
     changed = await client.call("PATCH", path, {"schedule": "0 3 3 1 *"})
     assert [each["at"] for each in changed.json["skips"]] == ["2030-01-03T03:00:00Z"]
+
+
+async def test_occurrence_is_moved_and_shown_at_both_times(client: Client) -> None:
+    path = (await created(client)).headers["location"]
+    wanted = {"at": "2030-01-02T03:00:00Z", "to": "2030-01-02T05:30:00Z", "reason": "a window"}
+    moved = await client.post(f"{path}/move", wanted)
+    assert (moved.status, moved.headers["etag"]) == (200, '"2"')
+    (one,) = moved.json["moves"]
+    assert {**wanted, "by": "somebody"}.items() <= one.items()
+    assert moved.json["nextFireAt"] == "2030-01-02T05:30:00Z"
+    page = await client.get(f"{path}/occurrences?to=2030-01-03T00:00:00Z")
+    assert [(each["outcome"], each["scheduledAt"], each["reason"]) for each in page.json["occurrences"]] == [
+        ("MOVED", "2030-01-02T03:00:00Z", "moved to 2030-01-02T05:30:00.000Z by somebody: a window"),
+        (
+            "PLANNED",
+            "2030-01-02T05:30:00Z",
+            "planned; moved from 2030-01-02T03:00:00.000Z by somebody: a window",
+        ),
+    ]
+
+
+async def test_wrong_moves_are_refused(client: Client) -> None:
+    path = (await created(client)).headers["location"]
+    at, to = "2030-01-02T03:00:00Z", "2030-01-02T05:30:00Z"
+    assert (await client.post(f"{path}/move", {"at": at})).status == 422
+    assert (await client.post(f"{path}/move", {"at": to, "to": at})).flaw["pointer"] == "/at"
+    past = await client.post(f"{path}/move", {"at": at, "to": "2029-12-31T00:00:00Z"})
+    assert (past.status, past.flaw["pointer"]) == (422, "/to")
+    assert "the server's time is 2030-01-01T12:00:00.000Z" in past.flaw["detail"]
+    assert (await client.post(f"{path}/move", {"at": at, "to": "2045-01-01T00:00:00Z"})).flaw["pointer"] == "/to"
+    assert (await client.post(f"{path}/move", {"at": at, "to": to, "reason": "x" * 501})).flaw["pointer"] == "/reason"
+    assert (await client.post(f"{path}/move", {"at": at, "to": "2030-01-03T03:00:00Z"})).status == 409
+
+
+async def test_one_shot_is_not_moved(client: Client) -> None:
+    once = {"type": "ONE_TIME", "runAt": "2030-01-05T00:00:00Z", "target": CRON["target"]}
+    made = await client.post("/v1/jobs", once)
+    refused = await client.post(
+        f"{made.headers['location']}/move", {"at": "2030-01-05T00:00:00Z", "to": "2030-01-06T00:00:00Z"}
+    )
+    assert refused.status == 409
+    assert "with another runAt changes its time" in refused.json["detail"]
+
+
+async def test_pause_has_an_end_that_another_pause_replaces_and_a_resume_takes_back(client: Client) -> None:
+    path = (await created(client)).headers["location"]
+    paused = await client.post(f"{path}/pause", {"until": "2030-01-02T06:00:00Z"})
+    assert (paused.status, paused.json["state"], paused.json["pausedUntil"]) == (200, "PAUSED", "2030-01-02T06:00:00Z")
+    page = await client.get(f"{path}/occurrences?to=2030-01-04T00:00:00Z")
+    assert [(each["outcome"], each["reason"]) for each in page.json["occurrences"]] == [
+        ("PAUSED", "the job is paused until 2030-01-02T06:00:00.000Z"),
+        ("PLANNED", "planned; the job is paused until 2030-01-02T06:00:00.000Z"),
+    ]
+    later = await client.post(f"{path}/pause", {"until": "2030-01-03T06:00:00Z"})
+    assert later.json["pausedUntil"] == "2030-01-03T06:00:00Z"
+    assert (await client.post(f"{path}/pause")).json["pausedUntil"] is None
+    await client.post(f"{path}/pause", {"until": "2030-01-03T06:00:00Z"})
+    resumed = await client.post(f"{path}/resume")
+    assert (resumed.json["state"], resumed.json["pausedUntil"]) == ("ACTIVE", None)
+
+
+@pytest.mark.parametrize("until", ["2029-12-31T00:00:00Z", "2030-01-01T12:00:00Z", "2041-01-01T00:00:00Z", "tomorrow"])
+async def test_wrong_end_of_a_pause_is_refused(client: Client, until: str) -> None:
+    path = (await created(client)).headers["location"]
+    refused = await client.post(f"{path}/pause", {"until": until})
+    assert (refused.status, refused.flaw["pointer"]) == (422, "/until")
+    if until != "tomorrow":
+        assert "the server's time is 2030-01-01T12:00:00.000Z" in refused.flaw["detail"]
+    assert (await client.get(path)).json["state"] == "ACTIVE"

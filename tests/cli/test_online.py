@@ -185,6 +185,43 @@ def test_occurrences_are_skipped_and_shown_with_the_reason(ask_json: Answer, ask
     assert "--undo goes with --at alone" in ask("job", "skip", name, "--undo", "--next", "1").stderr
 
 
+def test_occurrence_is_moved_and_shown_with_the_reason(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "0 3 1 1 *")
+    first = ask_json("job", "show", name, "--json")["nextFireAt"]
+    to = first.replace("T03:00:00", "T04:30:00")
+    moved = ask("job", "move", name, "--at", first, "--to", to, "--reason", "a window")
+    assert (moved.exit_code, moved.stdout.startswith("moved ")) == (0, True)
+    assert "04:30" in moved.stdout
+    assert "a window" in ask("job", "show", name).stdout
+    why = ask("why", name, "--at", first).stdout
+    assert ": MOVED: moved to " in why
+    assert why.rstrip().endswith(": a window.")
+    assert "moved from" in ask("why", name, "--at", to).stdout
+    refused = ask("job", "move", name, "--at", to, "--to", "-1h")
+    assert (refused.exit_code, "must be in the future; the server's time is" in refused.stderr) == (1, True)
+    assert ask_json("job", "move", name, "--at", to, "--to", first, "--json")["moves"] == []
+
+
+def test_job_is_paused_until_a_time(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "* * * * *")
+    paused = ask("job", "pause", name, "--until", "tomorrow 06:00")
+    assert paused.stdout.startswith(f"paused {name}")
+    assert " until " in paused.stdout
+    assert ask_json("job", "show", name, "--json")["pausedUntil"] is not None
+    assert "paused until" in ask("job", "show", name).stdout
+    assert " is PAUSED until " in ask("why", name, "--at", "+3m").stdout
+    assert "PAUSED: it does not fire, because the job is paused until " in ask("why", name, "--at", "+3m").stdout
+    assert "the server's time is" in ask("job", "pause", name, "--until", "-1h").stderr
+
+
+@pytest.mark.slow
+def test_job_is_resumed_at_the_end_of_its_pause(ask_json: Answer, ask: Run, name: str) -> None:
+    create(ask_json, name, "--cron", "@yearly")
+    ask("job", "pause", name, "--until", "+2s")
+    eventually(lambda: ask_json("job", "show", name, "--json")["state"] == "ACTIVE")
+    assert "noonday" in ask("audit", "--job", name).stdout
+
+
 @pytest.mark.slow
 def test_a_paused_job_can_be_resumed_and_cancelled(ask_json: Answer, ask: Run, name: str) -> None:
     create(ask_json, name, "--cron", "@yearly")

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from noonday.intake import skips
+from noonday.intake import edits, moves, skips
+from noonday.intake.resumer import resume_on_time
 from noonday.model.change import Change, ChangeResult, NewExecution, NewJob
 from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import Cause, Outcome, State
 from noonday.model.firing import Decision, DecisionOutcome, Fire, Kind
 from noonday.model.ids import PARTITIONS, JobId, TenantId, execution_id
 from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
+from noonday.model.move import Move
+from noonday.model.pause import DueResume
 from noonday.model.receipt import Receipt
 from noonday.model.retry import Backoff, RetryPolicy
 from noonday.model.skip import Skip
@@ -480,6 +483,92 @@ async def test_skip_leaves_dispatched_executions_alone(crank: Crank) -> None:
     assert (applied.revocations, applied.fenced) == ((), ())
     await crank.settle(report(dispatch))
     assert await crank.states_of(one) == ["SUCCEEDED"]
+
+
+async def test_move_is_stored_and_refuses_a_fire_that_was_planned_before(crank: Crank, query_store: QueryStore) -> None:
+    one, to_ms = job(every()), NOW_MS + 30 * SECOND
+    await crank.add(one)
+    requests = await crank.plan(await crank.due())
+    applied = await crank.change(one, lambda before: moves.move(before, NOW_MS, to_ms, "ann", "why", NOW_MS, audit()))
+    assert applied.fenced == ()
+    row = await query_store.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.job.moves == (Move(NOW_MS, NOW_MS, to_ms, "ann", NOW_MS, "why"),)
+    refused = await crank.store.firing.fire(crank.owner, requests, NOW_MS)
+    assert (refused.refused, refused.dispatches) == (1, ())
+    fired = await crank.fire(refused.entries)
+    assert (fired.dispatches, fired.decided) == ((), {"MOVED": 1})
+    (decision,) = await query_store.decisions_between(one.id, NOW_MS, NOW_MS + HOUR, 10)
+    assert (decision.from_ms, decision.outcome) == (NOW_MS, "MOVED")
+    assert decision.reason == "moved to 2030-01-01T00:00:30.000Z by ann: why"
+    dispatch = await crank.fire_one(at_ms=to_ms)
+    assert (dispatch.nominal_ms, dispatch.execution_id) == (to_ms, execution_id(one.id, to_ms))
+    assert (await crank.fire_one(at_ms=NOW_MS + MINUTE)).nominal_ms == NOW_MS + MINUTE
+
+
+async def test_occurrence_that_was_moved_back_before_the_fire_fires_at_its_own_time(crank: Crank) -> None:
+    one, to_ms = job(every()), NOW_MS + 30 * SECOND
+    await crank.add(one)
+    await crank.change(one, lambda before: moves.move(before, NOW_MS, to_ms, "ann", None, NOW_MS - 1, audit()))
+    stale = await crank.plan(await crank.due())
+    await crank.change(one, lambda before: moves.move(before, to_ms, NOW_MS, "ann", None, NOW_MS - 1, audit()))
+    refused = await crank.store.firing.fire(crank.owner, stale, NOW_MS)
+    assert (refused.refused, refused.decided) == (1, {})
+    assert (await crank.fire_one()).nominal_ms == NOW_MS
+
+
+async def test_last_occurrence_of_a_schedule_fires_at_the_time_that_it_was_moved_to(crank: Crank) -> None:
+    one = job(every(end_at=instant(NOW_MS)))
+    await crank.add(one)
+    await crank.change(one, lambda before: moves.move(before, NOW_MS, NOW_MS + HOUR, "ann", None, NOW_MS, audit()))
+    assert (await crank.fire()).dispatches == ()
+    assert (await crank.fire_one(at_ms=NOW_MS + HOUR)).nominal_ms == NOW_MS + HOUR
+    assert await crank.timeline() == []
+
+
+async def test_paused_job_keeps_the_end_of_its_pause_until_it_is_resumed(
+    crank: Crank, jobs: Jobs, query_store: QueryStore
+) -> None:
+    one, until_ms = job(every()), NOW_MS + HOUR
+    await crank.add(one)
+    assert await jobs.next_resume_ms() is None
+    await crank.change(one, lambda before: edits.pause(before, NOW_MS, audit(), until_ms))
+    row = await query_store.find_job(TENANT, one.id)
+    assert row is not None
+    assert row.job.paused_until_ms == until_ms
+    assert await jobs.next_resume_ms() == until_ms
+    assert await jobs.due_resumes(until_ms - 1, 10, 10) == []
+    due = await jobs.due_resumes(until_ms, 10, 10)
+    assert due == [DueResume(TENANT, one.id, until_ms)]
+    # The change was stored, and its answer was lost: once more changes nothing.
+    for _ in range(2):
+        await crank.change(one, lambda before: resume_on_time(before, until_ms=until_ms, audit=audit()))
+    assert await jobs.next_resume_ms() is None
+    row = await query_store.find_job(TENANT, one.id)
+    assert row is not None
+    assert (row.job.state, row.job.paused_until_ms) == (JobState.ACTIVE, None)
+    assert row.fire == Fire(until_ms + MINUTE, until_ms + MINUTE)
+    (decision,) = await query_store.decisions_between(one.id, NOW_MS, until_ms, 10)
+    assert (decision.outcome, decision.count) == ("PAUSED", 61)
+
+
+async def test_due_resumes_begin_with_the_earliest_of_each_tenant(crank: Crank, jobs: Jobs) -> None:
+    def paused(tenant: TenantId, until_ms: int) -> Job:
+        return job(every(), tenant=tenant, state=JobState.PAUSED, paused_until_ms=until_ms)
+
+    mine, others = [paused(TENANT, NOW_MS + at) for at in range(5)], [paused(OTHER, NOW_MS + at) for at in (7, 6)]
+    late = paused(OTHER, NOW_MS + 100)
+    await crank.add(*mine, *others, late)
+    due = await jobs.due_resumes(NOW_MS + 50, 3, 10)
+    assert [(each.tenant, each.until_ms - NOW_MS) for each in due] == [
+        (TENANT, 0),
+        (OTHER, 6),
+        (TENANT, 1),
+        (OTHER, 7),
+        (TENANT, 2),
+    ]
+    assert [each.until_ms - NOW_MS for each in await jobs.due_resumes(NOW_MS + 50, 3, 2)] == [0, 6]
+    assert await jobs.next_resume_ms() == NOW_MS
 
 
 async def test_payload_of_an_execution_replaces_that_of_its_job_and_passes_to_its_retry(crank: Crank) -> None:

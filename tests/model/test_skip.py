@@ -9,12 +9,12 @@ from noonday.model.firing import (
     MISFIRE_MS,
     Decision,
     DecisionOutcome,
-    apart_from_skips,
+    apart_from_left_out,
     plan_error,
     plan_fire,
-    skips_from,
 )
 from noonday.model.job import CatchUp, CatchUpPolicy, Job
+from noonday.model.left_out import skips_in_force
 from noonday.model.schedule import IntervalRule, RuleWithout
 from noonday.model.skip import Skip
 from tests.support.factories import MINUTE, NOW_MS, every, job
@@ -70,9 +70,9 @@ def test_error_of_a_range_leaves_skipped_occurrences_apart() -> None:
 
 def test_skip_that_the_schedule_no_longer_has_is_ignored() -> None:
     one = skipping(job(every(120)), 1, 2)
-    assert [skip.nominal_ms for skip in skips_from(one, NOW_MS)] == [NOW_MS + 2 * MINUTE]
+    assert [skip.nominal_ms for skip in skips_in_force(one, NOW_MS)] == [NOW_MS + 2 * MINUTE]
     decision = Decision(one.id, NOW_MS, NOW_MS, 1, MISSED, "late")
-    assert apart_from_skips(one, decision) == (decision,)
+    assert apart_from_left_out(one, decision) == (decision,)
 
 
 @given(

@@ -246,7 +246,7 @@ MUTANTS = (
     _mutant(
         "skips-forgotten",
         "skip",
-        returning(FIRING, "skips_from", "()"),
+        returning("model/left_out.py", "skips_in_force", "()"),
     ),
     # Rules that random runs exercise too rarely, and directed runs exercise.
     _mutant(

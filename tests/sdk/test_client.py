@@ -257,6 +257,22 @@ async def test_every_change_has_an_idempotency_key_of_its_own(client, wire):
     assert given == r'"my \"own\" key"'
 
 
+async def test_pause_with_an_end_and_move_send_their_instants(client, wire):
+    until, at, to = (datetime(2030, 1, day, tzinfo=UTC) for day in (1, 2, 3))
+    wire.will(job(), job(), job())
+
+    await client.pause("a")
+    await client.pause("a", until=until)
+    await client.move("a", at, to, reason="a window")
+
+    assert [asked.path for asked in wire.asked] == ["/v1/jobs/a/pause", "/v1/jobs/a/pause", "/v1/jobs/a/move"]
+    assert [asked.body for asked in wire.asked] == [
+        None,
+        {"until": "2030-01-01T00:00:00Z"},
+        {"at": "2030-01-02T00:00:00Z", "to": "2030-01-03T00:00:00Z", "reason": "a window"},
+    ]
+
+
 async def test_a_key_that_no_header_can_carry_is_refused(client):
     with pytest.raises(InvalidInput, match="printable ASCII"):
         await client.create(SPEC, idempotency_key="a\nb")

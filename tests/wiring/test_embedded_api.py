@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import socket
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
@@ -81,6 +81,34 @@ async def test_a_job_is_paused_resumed_and_its_times_are_shown() -> None:
         assert (await running.delete(job.job_id)).state == "CANCELLED"
         with pytest.raises(Conflict):
             await running.pause(job.job_id)
+
+
+async def test_a_job_is_paused_until_a_time_and_one_of_its_occurrences_is_moved() -> None:
+    app = application()
+    async with app.embedded(":memory:") as running:
+        job = await app.enqueue("echo", 1, every=3600)
+        assert job.next_fire_at is not None
+        until = job.next_fire_at - timedelta(minutes=1)
+        assert (await running.pause(job.job_id, until=until)).paused_until == until
+        with pytest.raises(InvalidInput, match="must be in the future"):
+            await running.pause(job.job_id, until=until - timedelta(days=2))
+        to = job.next_fire_at + timedelta(minutes=30)
+        moved = await running.move(job.job_id, job.next_fire_at, to, reason="a window")
+        assert [(each.at, each.to, each.by) for each in moved.moves] == [(job.next_fire_at, to, "application")]
+        with pytest.raises(InvalidInput, match="needs a time zone"):
+            await running.move(job.job_id, to, to.replace(tzinfo=None))
+
+
+async def test_job_is_resumed_at_the_end_of_its_pause() -> None:
+    app = application()
+    async with app.embedded(":memory:") as running:
+        job = await app.enqueue("echo", 1, every=3600)
+        await running.pause(job.job_id, until=datetime.now(UTC) + timedelta(milliseconds=300))
+
+        async def is_active() -> bool:
+            return (await running.get_job(job.job_id)).state == "ACTIVE"
+
+        await eventually(is_active)
 
 
 async def test_dead_letters_and_alerts_are_seen_and_settled() -> None:

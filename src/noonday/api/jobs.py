@@ -5,11 +5,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from noonday.api.context import RequestContext
+from noonday.api.instants import bounded_ms
 from noonday.api.job_patch import JobPatch
 from noonday.api.query import ViewQuery
 from noonday.api.reply import JSON
 from noonday.api.routing import Cursor, JobIdInPath, PageSize, Route
-from noonday.model.filters import RunRequest
+from noonday.model.filters import PauseRequest, RunRequest
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import ExecutionView, JobPage, JobView
 
@@ -92,9 +93,15 @@ async def delete_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
     return await context.intake.jobs.delete(context.caller, job_id, context.idem)
 
 
-async def pause_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
-    """Pause a job. It does not fire while it is paused."""
-    return await context.intake.jobs.pause(context.caller, job_id, context.idem)
+async def pause_job(context: RequestContext, job_id: JobIdInPath, body: PauseRequest) -> JobView:
+    """Pause a job. It does not fire while it is paused.
+
+    With `until`, the job is resumed at that instant, once, even if no process runs then: `pausedUntil` shows it. A resume before
+    then takes it back, and another pause replaces it; without `until`, the job stays paused until it is resumed. 422 if `until`
+    is not in the future or more than 10 years ahead. 409 for a job that was halted.
+    """
+    until_ms = None if body.until is None else bounded_ms(body.until, "/until")
+    return await context.intake.jobs.pause(context.caller, job_id, context.idem, until_ms=until_ms)
 
 
 async def resume_job(context: RequestContext, job_id: JobIdInPath) -> JobView:
@@ -124,7 +131,7 @@ ROUTES = (
     Route("PUT", "/v1/jobs/{jobId}", replace_job, scope="write", body_schema=JobSpec),
     Route("PATCH", "/v1/jobs/{jobId}", change_job, scope="write", accepts=(MERGE_PATCH, JSON), body_schema=JobPatch),
     Route("DELETE", "/v1/jobs/{jobId}", delete_job, scope="write"),
-    Route("POST", "/v1/jobs/{jobId}/pause", pause_job, scope="write"),
+    Route("POST", "/v1/jobs/{jobId}/pause", pause_job, scope="write", body_is_optional=True),
     Route("POST", "/v1/jobs/{jobId}/resume", resume_job, scope="write"),
     Route("POST", "/v1/jobs/{jobId}/trigger", trigger_job, scope="write", status=201, body_is_optional=True),
 )

@@ -10,7 +10,7 @@ from noonday.api.contract import INSTANT
 from noonday.api.instants import bounded_ms, require_order, span_ms
 from noonday.api.query import Query
 from noonday.api.routing import JobIdInPath, PageSize, Route
-from noonday.model.filters import Instant, SkipRequest
+from noonday.model.filters import Instant, MoveRequest, SkipRequest
 from noonday.model.job import RequestBody
 from noonday.model.view import BackfillView, JobView, OccurrencePage
 
@@ -67,6 +67,20 @@ async def undo_skips(context: RequestContext, job_id: JobIdInPath, query: Skippe
     return await context.intake.skips.undo(context.caller, job_id, at_ms, context.idem)
 
 
+async def move_occurrence(context: RequestContext, job_id: JobIdInPath, body: MoveRequest) -> JobView:
+    """Move one occurrence to come of a recurring job: it fires at `to`, and not at `at`.
+
+    `moves` of the job and `occurrences` show who moved it and why; at its former time it becomes a MOVED decision. A moved
+    occurrence is named by its new time: it can be moved again, and moving it to its former time undoes the move. 422 if `at` is
+    no occurrence, and if `to` is not in the future or more than 10 years ahead. 409 if the occurrence is decided, dispatched or
+    skipped already, if the job has an occurrence at `to`, for a job that runs once, and beyond 100 moves. The version of the job
+    grows.
+    """
+    bounded_ms(body.at, "/at")
+    bounded_ms(body.to, "/to")
+    return await context.intake.moves.move(context.caller, job_id, body, context.idem)
+
+
 async def backfill_job(context: RequestContext, job_id: JobIdInPath, body: BackfillRequest) -> BackfillView:
     """Run the occurrences of a past range, in pages. Repeat the request until `created` is 0.
 
@@ -91,5 +105,6 @@ ROUTES = (
     Route("GET", "/v1/jobs/{jobId}/occurrences", list_occurrences, scope="read"),
     Route("POST", "/v1/jobs/{jobId}/skip", skip_occurrences, scope="write"),
     Route("DELETE", "/v1/jobs/{jobId}/skip", undo_skips, scope="write"),
+    Route("POST", "/v1/jobs/{jobId}/move", move_occurrence, scope="write"),
     Route("POST", "/v1/jobs/{jobId}/backfill", backfill_job, scope="read"),
 )

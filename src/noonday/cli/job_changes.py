@@ -1,5 +1,6 @@
 """`noonday job pause`, `resume` and `cancel`: change one job, or all that match filters."""
 
+from datetime import datetime
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from noonday.cli.choices import choice, names_of
 from noonday.cli.client import with_client
 from noonday.cli.completion import complete_jobs
 from noonday.cli.group import Command
-from noonday.cli.instants import brief
+from noonday.cli.instants import brief, instant
 from noonday.cli.lookup import find_job
 from noonday.cli.screen import done, json_option, show_json
 from noonday.model.job import JobType
@@ -29,15 +30,23 @@ _one = click.argument("job_id", metavar="[JOB]", required=False, shell_complete=
 
 @click.command(cls=Command)
 @_one
+@click.option(
+    "--until",
+    type=instant,
+    metavar="TIME",
+    help="Time at which the job resumes by itself; one job only. [default: never]",
+)
 @_filters
 @bulk_options
 @json_option
 @with_client("write")
-def pause(client: SyncClient, job_id: str | None, as_json: bool, **more: Any) -> None:
+def pause(client: SyncClient, job_id: str | None, until: datetime | None, as_json: bool, **more: Any) -> None:
     """Pause a job, or all active jobs that match filters: they fire no more until resumed. Running executions continue."""
     bulk, where = _split(more, as_json)
     if bulk.is_one(job_id, "JOB", where):
-        return report_change(client.pause(find_job(client, job_id or "")), "paused", as_json)
+        return report_change(client.pause(find_job(client, job_id or ""), until=until), "paused", as_json)
+    if until is not None:
+        raise click.UsageError("--until is for one job: name it, or pause the jobs without it and resume them later.")
     return bulk.run(client, OperationKind.PAUSE_JOBS, where)
 
 
@@ -78,7 +87,8 @@ def report_change(changed: JobView, verb: str, as_json: bool) -> None:
     if as_json:
         return show_json(changed)
     following = f", next {brief(changed.next_fire_at, changed.timezone)}" if changed.next_fire_at else ""
-    return done(f"{verb} {label_of(changed)}{following}")
+    end = f" until {brief(changed.paused_until, changed.timezone)}" if changed.paused_until else ""
+    return done(f"{verb} {label_of(changed)}{end}{following}")
 
 
 def label_of(one: JobView) -> str:

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from noonday.cli.instants import length, whole
+from noonday.cli.instants import brief, length, whole
 from noonday.cli.screen import cell_text, compact, state
 from noonday.model.job import CatchUp, Concurrency, Dst, JobType
 from noonday.model.retry import Backoff, RetryPolicy
-from noonday.model.view import ExecutionView, JobView
+from noonday.model.view import ExecutionView, JobView, MoveView
+
+MOVES_SHOWN = 5
+"""Maximum number of moved occurrences that are listed."""
 
 
 def how_to_see_the_error(executions: Sequence[ExecutionView]) -> str | None:
@@ -37,8 +40,10 @@ def facts_of(one: JobView) -> list[tuple[str, Any]]:
         ("job", one.job_id),
         ("name", cell_text(one.name) if one.name else None),
         ("state", state(one.state)),
+        ("paused until", whole(one.paused_until, one.timezone) if one.paused_until else None),
         ("runs", schedule_of(one)),
         ("next", _next(one)),
+        ("moved", _moves(one)),
         ("target", f"{one.target.handler} in pool {one.target.pool}"),
         ("payload", compact(one.payload) if one.payload is not None else None),
         ("overlap", one.overlap.value),
@@ -77,6 +82,19 @@ def _next(one: JobView) -> str | None:
     if one.next_fire_at is None:
         return None
     return whole(one.next_fire_at, one.timezone)
+
+
+def _moves(one: JobView) -> str | None:
+    """Describe the first moves of a job, one a line."""
+    lines = [_move(one, each) for each in one.moves[:MOVES_SHOWN]]
+    if more := len(one.moves) - len(lines):
+        lines.append(f"and {more} more, which --json shows")
+    return "\n".join(lines) or None
+
+
+def _move(one: JobView, move: MoveView) -> str:
+    because = f": {cell_text(move.reason)}" if move.reason else ""
+    return f"{brief(move.at, one.timezone)} to {brief(move.to, one.timezone)}, by {cell_text(move.by)}{because}"
 
 
 def _retries(policy: RetryPolicy) -> str:

@@ -20,6 +20,7 @@ from noonday.cli.job_changes import cancel, label_of, pause, report_change, resu
 from noonday.cli.job_details import facts_of, how_to_see_the_error, schedule_of, took
 from noonday.cli.job_flags import in_flags, job_options, members_of, patch_of, payload_option, pool_of, spec_of
 from noonday.cli.lookup import find_job
+from noonday.cli.moves import move
 from noonday.cli.paging import PAGE, first_of, page_size
 from noonday.cli.screen import (
     cell_text,
@@ -57,9 +58,11 @@ Examples:
   noonday job apply jobs.yaml --dry-run            keep jobs in files
   noonday job change nightly --cron '0 4 * * *' --timeout 30m
   noonday job pause nightly
+  noonday job pause nightly --until 'tomorrow 06:00'
   noonday job pause --tag etl --dry-run            show which jobs would be paused
   noonday job trigger nightly
   noonday job skip nightly --next 2 --reason 'maintenance'
+  noonday job move nightly --at 'tomorrow 03:00' --to 'tomorrow 05:00'
   noonday job backfill nightly --from 2026-01-01 --to 2026-01-31 --preview
 """
 
@@ -223,6 +226,7 @@ def trigger(
 
 
 job.add_command(skip)
+job.add_command(move)
 
 
 @job.command("executions")

@@ -22,7 +22,7 @@ _STYLES = {
         "green": ("SUCCEEDED", "ACTIVE", "SCHEDULED", "ALIVE", "FIRED", "RECOVERED", "HEALTHY"),
         "cyan": ("RUNNING",),
         "dim": ("PLANNED", "COMPLETED", "CANCELLED", "GONE", "ACKNOWLEDGED"),
-        "yellow": ("FAILING", "PENDING", "PAUSED", "DUE", "SKIPPED", "EXPIRED"),
+        "yellow": ("FAILING", "PENDING", "PAUSED", "DUE", "SKIPPED", "MOVED", "EXPIRED"),
         "magenta": ("MISSED", "EDITED"),
     }.items()
     for state in states

@@ -58,7 +58,8 @@ def explain(
     job: JobView, at: datetime | None, occurrence: OccurrenceView | None, execution: ExecutionView | None
 ) -> Iterator[str]:
     """Yield the explanation of one occurrence, line by line."""
-    yield f"Job {printable(job.name) if job.name else job.job_id} is {job.state} and runs {schedule_of(job)}."
+    end = f" until {whole(job.paused_until, job.timezone)}" if job.paused_until else ""
+    yield f"Job {printable(job.name) if job.name else job.job_id} is {job.state}{end} and runs {schedule_of(job)}."
     if occurrence is None:
         yield from _nothing(job, at)
         return
@@ -108,6 +109,12 @@ def _planned(one: OccurrenceView) -> str:
     return f"PLANNED: it fires {relative(one.scheduled_at)}" + (f" ({note})." if note else ".")
 
 
+def _paused(one: OccurrenceView) -> str:
+    if one.reason.startswith("the job is paused until"):
+        return f"PAUSED: it does not fire, because {one.reason}."
+    return f"PAUSED: the job was paused ({one.reason})."
+
+
 def _unknown(one: OccurrenceView) -> str:
     return f"{one.outcome}: {one.reason}."
 
@@ -116,7 +123,8 @@ OUTCOMES: dict[str, Callable[[OccurrenceView], str]] = {
     "FIRED": lambda one: "FIRED.",
     "MISSED": _missed,
     "SKIPPED": lambda one: f"SKIPPED: {one.reason}.",
-    "PAUSED": lambda one: f"PAUSED: the job was paused ({one.reason}).",
+    "MOVED": lambda one: f"MOVED: {printable(one.reason)}.",
+    "PAUSED": _paused,
     "EXPIRED": lambda one: f"EXPIRED: it was too late to start ({one.reason}).",
     "EDITED": lambda one: (
         f"EDITED: the job was changed, and its new schedule does not include this time ({one.reason})."

@@ -10,6 +10,9 @@ from noonday.model.job import instant_of
 from noonday.model.view import AuditPage, AuditView
 from noonday.ports.settings import SettingsStore
 
+SYSTEM_SUBJECT = "noonday"
+"""Subject of audit entries that no user caused at the time."""
+
 
 def audit_entry(
     caller: Caller,

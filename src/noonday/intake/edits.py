@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from noonday.intake.change_times import effective_ms, refuse_if_cancelled
+from noonday.intake.ends_of_pauses import with_end_of_pause
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Change, NewExecution
 from noonday.model.errors import Conflict, InvalidInput
@@ -13,18 +15,16 @@ from noonday.model.firing import (
     DecisionOutcome,
     Fire,
     Start,
-    apart_from_skips,
+    apart_from_left_out,
     decide_overlap,
     first_unfired,
-    skips_from,
     still_wanted,
 )
 from noonday.model.ids import ExecutionId, discriminator, execution_id
 from noonday.model.job import Job, JobSpec, JobState, Overlap, anchor_of, rule_of, spread_ms, text_of
+from noonday.model.left_out import moves_in_force, schedule_of, skips_in_force, undecided_times
 from noonday.model.snapshot import Scope, Snapshot
 
-SAME_MOMENT_MS = 1_000
-"""Clock step, backwards, below which an edit still takes effect after the previous one."""
 OVERDUE_COMPARED = 100
 """Maximum number of overdue occurrences that an edit compares with the new plan. If there are more, it gives up all of them."""
 WAS_PAUSED = "the job was paused"
@@ -59,7 +59,7 @@ def replace(
     now_ms = effective_ms(before.job, now_ms)
     anchor_ms = before.job.anchor_ms if keeps_time and _same_time(before.job.spec, spec) else anchor_of(spec, now_ms)
     job = msgspec.structs.replace(before.job, spec=spec, payload=payload, anchor_ms=anchor_ms, updated_ms=now_ms)
-    job = msgspec.structs.replace(job, revision=job.revision + 1, skips=skips_from(job, 0))
+    job = msgspec.structs.replace(job, revision=job.revision + 1, skips=skips_in_force(job), moves=moves_in_force(job))
     open_ = before.open_in(Scope.OPEN)
     unstarted = [e for e in open_ if e.state is State.PENDING and e.fired_ms is None and e.started_ms is None]
     continued = {e.id for e in unstarted if still_wanted(job, e.nominal_ms, e.cause)}
@@ -83,8 +83,8 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
     """
     awaited = awaited_ms(before)
     from_ms = now_ms if awaited is None else min(awaited, now_ms)
-    rule = rule_of(job.spec, job.anchor_ms)
-    following = first_unfired(rule, job.id, job.anchor_ms if job.spec.one_shot else from_ms, before.existing)
+    times = undecided_times(job, before.fire.nominal_ms if before.fire else 0)
+    following = first_unfired(times, job.id, job.anchor_ms if job.spec.one_shot else from_ms, before.existing)
     if awaited is None and job.spec.one_shot and before.job.spec.one_shot and job.anchor_ms == before.job.anchor_ms:
         following = None  # It has fired, even if its execution is deleted by now.
     decisions: tuple[Decision, ...] = ()
@@ -98,7 +98,7 @@ def _replanned(before: Snapshot, job: Job, now_ms: int, runs_returned: int) -> t
         reason = WAS_PAUSED if was_paused else "the job was replaced"
         decisions = _given_up(before.job, awaited, now_ms, outcome, reason)
         if not job.spec.one_shot:
-            following = first_unfired(rule, job.id, now_ms + 1, before.existing)
+            following = first_unfired(times, job.id, now_ms + 1, before.existing)
     runs_left = _runs_left(before, job, runs_returned)
     if following is None or runs_left == 0:
         return Fire(now_ms + 1, None, runs_left), decisions
@@ -119,7 +119,7 @@ def awaited_ms(before: Snapshot) -> int | None:
         return fire.nominal_ms
     if job.state is not JobState.PAUSED:
         return None
-    return first_unfired(rule_of(job.spec, job.anchor_ms), job.id, fire.nominal_ms, before.existing)
+    return first_unfired(schedule_of(job), job.id, fire.nominal_ms, before.existing)
 
 
 def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> bool:
@@ -129,7 +129,7 @@ def _drops_overdue(before: Snapshot, job: Job, awaited: int, now_ms: int) -> boo
     """
     if gives_up_paused(job):
         return True
-    former, new = rule_of(before.job.spec, before.job.anchor_ms), rule_of(job.spec, job.anchor_ms)
+    former, new = schedule_of(before.job), schedule_of(job)
     if former == new:
         return False
     overdue = [time for time in former.take(awaited, OVERDUE_COMPARED) if time <= now_ms]
@@ -153,9 +153,10 @@ def _runs_left(before: Snapshot, job: Job, runs_returned: int) -> int | None:
 
 def _given_up(job: Job, from_ms: int, until_ms: int, outcome: DecisionOutcome, reason: str) -> tuple[Decision, ...]:
     """Return the decision about all occurrences from a due one up to an instant, none of which will fire."""
-    rule = rule_of(job.spec, job.anchor_ms)
-    last = rule.last_until(until_ms, from_ms) or from_ms
-    return apart_from_skips(job, Decision(job.id, from_ms, last, 1 + rule.count(from_ms, until_ms), outcome, reason))
+    schedule = schedule_of(job)
+    last = schedule.last_until(until_ms, from_ms) or from_ms
+    count = 1 + schedule.count(from_ms, until_ms)
+    return apart_from_left_out(job, Decision(job.id, from_ms, last, count, outcome, reason))
 
 
 def upsert(
@@ -200,17 +201,19 @@ def why_no_next_fire(after: Snapshot) -> str | None:
     return f"job {job.id} is {after.ended_as}: it has no future time"
 
 
-def pause(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
-    """Pause a job: nothing fires, and dispatch rows on the timeline (retries, triggers) are suspended.
+def pause(before: Snapshot, now_ms: int, audit: AuditEntry, until_ms: int | None = None) -> Change:
+    """Pause a job, until an instant if one is given: nothing fires, and dispatch rows (retries, triggers) are suspended.
 
-    Dispatched executions are revoked. Those that have started continue, and their retries are suspended.
+    Dispatched executions are revoked. Those that have started continue, and their retries are suspended. The pause of a paused
+    job gets another end.
     """
     refuse_if_cancelled(before.job)
     if before.job.state is JobState.PAUSED:
-        return Change()
+        return with_end_of_pause(before.job, until_ms, now_ms, audit)
     if _completed(before):
         raise Conflict(f"the job is {before.ended_as}: there is nothing to pause")
-    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=effective_ms(before.job, now_ms))
+    now_ms = effective_ms(before.job, now_ms)
+    job = msgspec.structs.replace(before.job, state=JobState.PAUSED, updated_ms=now_ms, paused_until_ms=until_ms)
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     open_ = before.open_in(Scope.UNBUFFERED)
     dispatched = tuple((e.id, PAUSED) for e in open_ if e.fired_ms is not None and e.revocation is None)
@@ -228,7 +231,8 @@ def halt(before: Snapshot, reason: str, now_ms: int, audit: AuditEntry) -> Chang
     ):
         return Change()
     if job.state is JobState.PAUSED:
-        halted = msgspec.structs.replace(job, halted=reason, updated_ms=effective_ms(job, now_ms))
+        now_ms = effective_ms(job, now_ms)
+        halted = msgspec.structs.replace(job, halted=reason, updated_ms=now_ms, paused_until_ms=None)
         return Change(job=halted, audit=audit)
     paused = pause(before, now_ms, audit)
     assert paused.job is not None
@@ -243,11 +247,17 @@ def resume(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     refuse_if_cancelled(before.job)
     if before.job.state is not JobState.PAUSED:
         return Change()
-    now_ms = effective_ms(before.job, now_ms)
-    job = msgspec.structs.replace(before.job, state=JobState.ACTIVE, updated_ms=now_ms, halted=None)
+    return resumed_at(before, effective_ms(before.job, now_ms), audit)
+
+
+def resumed_at(before: Snapshot, at_ms: int, audit: AuditEntry) -> Change:
+    """Return the change that resumes a paused job as of an instant after its last change."""
+    job = msgspec.structs.replace(
+        before.job, state=JobState.ACTIVE, updated_ms=at_ms, halted=None, paused_until_ms=None
+    )
     suspended = [e for e in before.open_in(Scope.UNBUFFERED) if _is_suspended(e)]
-    release = tuple((e.id, max(now_ms, e.due_ms, e.suspended_until_ms or 0)) for e in suspended)
-    fire, decisions = _resumed(before, now_ms) if before.fire else (None, ())
+    release = tuple((e.id, max(at_ms, e.due_ms, e.suspended_until_ms or 0)) for e in suspended)
+    fire, decisions = _resumed(before, at_ms) if before.fire else (None, ())
     return Change(job=job, fire=fire, decisions=decisions, release=release, audit=audit)
 
 
@@ -260,8 +270,7 @@ def _resumed(before: Snapshot, now_ms: int) -> tuple[Fire, tuple[Decision, ...]]
     spread = spread_ms(job.spec, job.id)
     if awaited > now_ms or not gives_up_paused(job):
         return Fire(awaited, awaited + spread, fire.runs_left), ()
-    rule = rule_of(job.spec, job.anchor_ms)
-    following = first_unfired(rule, job.id, now_ms + 1, before.existing)
+    following = first_unfired(schedule_of(job), job.id, now_ms + 1, before.existing)
     decisions = _given_up(job, awaited, now_ms, DecisionOutcome.PAUSED, WAS_PAUSED)
     if following is None:
         return Fire(now_ms + 1, None, fire.runs_left), decisions
@@ -283,7 +292,7 @@ def delete(before: Snapshot, now_ms: int, audit: AuditEntry) -> Change:
     if before.job.state is JobState.CANCELLED:
         return Change()
     now_ms = effective_ms(before.job, now_ms)
-    job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms)
+    job = msgspec.structs.replace(before.job, state=JobState.CANCELLED, updated_ms=now_ms, paused_until_ms=None)
     fire = msgspec.structs.replace(before.fire, due_ms=None) if before.fire else None
     decisions: tuple[Decision, ...] = ()
     awaited = awaited_ms(before)
@@ -379,19 +388,5 @@ def archive_dead(dead: ExecutionId, audit: AuditEntry | None) -> Change:
     return Change(dead=((dead, None),), audit=audit)
 
 
-def effective_ms(job: Job, now_ms: int) -> int:
-    """Return when an edit takes effect: after the previous one, because two edits in one millisecond would both decide it.
-
-    A clock that was set back by `SAME_MOMENT_MS` or more is trusted.
-    """
-    return job.updated_ms + 1 if 0 <= job.updated_ms - now_ms < SAME_MOMENT_MS else now_ms
-
-
 def _completed(before: Snapshot) -> bool:
     return (before.fire is None or before.fire.due_ms is None) and not before.has_open
-
-
-def refuse_if_cancelled(job: Job) -> None:
-    """Raise Conflict if a job was cancelled."""
-    if job.state is JobState.CANCELLED:
-        raise Conflict("the job was cancelled and cannot be changed: create a new one", state="CANCELLED")

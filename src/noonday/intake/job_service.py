@@ -10,6 +10,7 @@ from msgspec import UNSET
 from noonday.intake import edits, triggers
 from noonday.intake.audit import audit_entry
 from noonday.intake.change_sender import ChangeSender
+from noonday.intake.change_times import require_ahead
 from noonday.intake.drafts import CreationContext, Draft, Drafter, admitted, all_flaws, valid_drafts
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.job_editor import JobEditor
@@ -23,7 +24,7 @@ from noonday.model.change import Change, ChangeResult
 from noonday.model.errors import Conflict, InvalidInput, NoondayError, VersionMismatch
 from noonday.model.filters import RunRequest
 from noonday.model.ids import JobId
-from noonday.model.job import Job, JobSpec
+from noonday.model.job import Job, JobSpec, text_of
 from noonday.model.rows import JobRow
 from noonday.model.snapshot import Snapshot
 from noonday.model.view import ExecutionView, JobView
@@ -273,11 +274,22 @@ class JobService:
 
         return await self._editor.edit(caller, job_id, decide, view, now_ms, idem)
 
-    async def pause(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> JobView:
-        """Pause a job: it does not fire until it is resumed. Raises NotFound, and Conflict."""
+    async def pause(
+        self, caller: Caller, job_id: str, idem: Idempotency | None = None, *, until_ms: int | None = None
+    ) -> JobView:
+        """Pause a job: it does not fire until it is resumed, by a user or at `until_ms`.
+
+        Raises NotFound, Conflict, and InvalidInput if `until_ms` is not in the future.
+        """
         now_ms = self._clock.now_ms()
-        audit = audit_entry(caller, "job.pause", job_id, now_ms)
-        return await self._edit(caller, job_id, lambda before: edits.pause(before, now_ms, audit), now_ms, idem)
+        if until_ms is not None:
+            require_ahead(until_ms, "/until", now_ms)
+        audit = audit_entry(caller, "job.pause", job_id, now_ms, {"until": text_of(until_ms)} if until_ms else {})
+
+        def decide(before: Snapshot) -> Change:
+            return edits.pause(before, now_ms, audit, until_ms)
+
+        return await self._edit(caller, job_id, decide, now_ms, idem)
 
     async def resume(self, caller: Caller, job_id: str, idem: Idempotency | None = None) -> JobView:
         """Resume a paused or halted job. Raises NotFound, and Conflict."""

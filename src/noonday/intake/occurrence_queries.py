@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from noonday.intake.blockers import Blocker, BlockerFinder, DueEntry
+from noonday.intake.edits import gives_up_paused
 from noonday.intake.lookup import get_job_row
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput
 from noonday.model.execution import Execution
-from noonday.model.firing import Decision, Fire, skips_from
-from noonday.model.job import Job, JobState, JobType, instant_of, rule_of, spread_ms
+from noonday.model.firing import Decision, Fire
+from noonday.model.job import Job, JobState, JobType, instant_of, spread_ms, text_of
+from noonday.model.left_out import LeftOut, left_out_from, moves_in_force, schedule_of
+from noonday.model.move import Move
 from noonday.model.rows import JobRow
-from noonday.model.skip import Skip
 from noonday.model.view import OccurrencePage, OccurrenceView
 from noonday.model.zones import local_text
 from noonday.ports.clock import Clock
@@ -44,7 +46,8 @@ class OccurrenceQueries:
         to_come, is_least = await self._to_come(row, from_ms, to_ms, limit)
         views += to_come
         views.sort(key=lambda view: view.scheduled_at)
-        return OccurrencePage(occurrences=tuple(views[:limit]), next=None, is_least=is_least)
+        views = _with_moves(job, views[:limit])
+        return OccurrencePage(occurrences=tuple(views), next=None, is_least=is_least)
 
     async def _to_come(self, row: JobRow, from_ms: int, to_ms: int, limit: int) -> tuple[list[OccurrenceView], bool]:
         """Return the due and planned occurrences from the fire row on, and whether there may be more of them."""
@@ -53,28 +56,28 @@ class OccurrenceQueries:
             return [], False
         if fire.due_ms is None and job.state is not JobState.PAUSED:
             return [], False
-        rule = rule_of(job.spec, job.anchor_ms)
+        schedule = schedule_of(job)
         now_ms = self._clock.now_ms()
         first = max(fire.nominal_ms, from_ms)
-        skips = {skip.nominal_ms: skip for skip in skips_from(job, first)}
-        # A skipped occurrence uses up no run.
-        most = limit if fire.runs_left is None else min(limit, fire.runs_left + len(skips))
-        times, is_least = await self._offload.run(lambda may: rule.take_while(first - 1, most, to_ms, may))
+        left_out = {each.nominal_ms: each for each in left_out_from(job, first)}
+        # An occurrence that is left out uses up no run.
+        most = limit if fire.runs_left is None else min(limit, fire.runs_left + len(left_out))
+        times, is_least = await self._offload.run(lambda may: schedule.take_while(first - 1, most, to_ms, may))
         if fire.runs_left is not None:
             runs = iter(range(fire.runs_left))
-            times = [time for time in times if time in skips or next(runs, None) is not None]
+            times = [time for time in times if time in left_out or next(runs, None) is not None]
         if job.state is JobState.PAUSED:
-            paused = [_paused(job, time, now_ms) for time in times if time not in skips]
-            return [*paused, *_skipped(job, times, skips)], is_least
+            paused = [_paused(job, time, now_ms) for time in times if time not in left_out]
+            return [*paused, *_not_firing(job, times, left_out)], is_least
         spread = spread_ms(job.spec, job.id)
-        is_due = any(time + spread <= now_ms and time not in skips for time in times)
+        is_due = any(time + spread <= now_ms and time not in left_out for time in times)
         blocker = await self._blockers.find(_due_entry(job, fire)) if is_due else None
         views = [
             _due(job, time, blocker) if blocker and time + spread <= now_ms else _planned(job, time, spread)
             for time in times
-            if time not in skips
+            if time not in left_out
         ]
-        return [*views, *_skipped(job, times, skips)], is_least
+        return [*views, *_not_firing(job, times, left_out)], is_least
 
 
 def _due_entry(job: Job, fire: Fire) -> DueEntry:
@@ -108,11 +111,33 @@ def _decided(job: Job, decision: Decision) -> OccurrenceView:
 
 
 def _paused(job: Job, ms: int, now_ms: int) -> OccurrenceView:
-    return _view(job, "PAUSED" if ms <= now_ms else "PLANNED", ms, "the job is paused")
+    """Show an occurrence of a paused job. Those before the end of the pause are given up when it has come."""
+    until_ms = job.paused_until_ms
+    if until_ms is None:
+        return _view(job, "PAUSED" if ms <= now_ms else "PLANNED", ms, "the job is paused")
+    reason = f"the job is paused until {text_of(until_ms)}"
+    if ms <= (until_ms if gives_up_paused(job) else now_ms):
+        return _view(job, "PAUSED", ms, reason)
+    return _view(job, "PLANNED", ms, f"planned; {reason}")
 
 
-def _skipped(job: Job, times: Sequence[int], skips: Mapping[int, Skip]) -> list[OccurrenceView]:
-    return [_view(job, "SKIPPED", time, skips[time].text) for time in times if time in skips]
+def _not_firing(job: Job, times: Sequence[int], left_out: Mapping[int, LeftOut]) -> list[OccurrenceView]:
+    return [
+        _view(job, "MOVED" if isinstance(left_out[time], Move) else "SKIPPED", time, left_out[time].text)
+        for time in times
+        if time in left_out
+    ]
+
+
+def _with_moves(job: Job, views: Sequence[OccurrenceView]) -> list[OccurrenceView]:
+    """Add to the reasons of moved occurrences, at their new times, where they come from."""
+    moved = {instant_of(each.to_ms): each.text_at_new_time for each in moves_in_force(job)}
+    return [
+        msgspec.structs.replace(view, reason=f"{view.reason}; {moved[view.scheduled_at]}")
+        if view.count == 1 and view.scheduled_at in moved
+        else view
+        for view in views
+    ]
 
 
 def _due(job: Job, ms: int, blocker: Blocker) -> OccurrenceView:

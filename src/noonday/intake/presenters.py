@@ -13,9 +13,11 @@ from noonday.model.attempt import AttemptLogs
 from noonday.model.change import ChangeResult
 from noonday.model.errors import BadKey, Flaw, InvalidInput
 from noonday.model.execution import Cause, Execution, Failure, Outcome, State
-from noonday.model.firing import Fire, kept_rule, skips_from
+from noonday.model.firing import Fire
 from noonday.model.ids import ExecutionId
-from noonday.model.job import Job, JobState, JobType, instant_of, rule_of
+from noonday.model.job import Job, JobState, JobType, instant_of
+from noonday.model.left_out import left_out_from, moves_in_force, schedule_of, skips_in_force, without
+from noonday.model.move import Move
 from noonday.model.redaction import redacted_call
 from noonday.model.rows import JobRow
 from noonday.model.skip import Skip
@@ -30,6 +32,7 @@ from noonday.model.view import (
     ExecutionLogsView,
     ExecutionView,
     JobView,
+    MoveView,
     SkipView,
     TransitionView,
     UsageView,
@@ -63,8 +66,7 @@ class Presenter:
         job, fire = row.job, row.fire
         if summary:
             payload = None
-        skips = skips_from(job, fire.nominal_ms) if fire else ()
-        next_ms = _next_ms(job, fire, skips)
+        next_ms = _next_ms(job, fire)
         spec = {name: getattr(job.spec, name) for name in _fields}
         shown = self.open(job.payload, job.tenant, job.id) if payload is msgspec.UNSET else payload
         return JobView(
@@ -80,12 +82,9 @@ class Presenter:
             next_fire_at_local=_local(job, next_ms),
             runs_left=fire.runs_left if fire else None,
             halted=job.halted,
-            skips=tuple(
-                SkipView(
-                    at=instant_of(each.nominal_ms), by=each.by, reason=each.reason, requested_at=instant_of(each.at_ms)
-                )
-                for each in skips
-            ),
+            skips=tuple(map(_skip_view, skips_in_force(job, fire.nominal_ms) if fire else ())),
+            moves=tuple(_move_view(each) for each in moves_in_force(job) if fire and _is_to_come(each, fire)),
+            paused_until=instant_of(job.paused_until_ms),
             warnings=warnings,
             executions=tuple(self.execution(e, job.spec.name, summary=summary) for e in executions),
         )
@@ -219,11 +218,32 @@ def state_of(row: JobRow) -> str:
     return "DEAD" if row.died else "COMPLETED"
 
 
-def _next_ms(job: Job, fire: Fire | None, skips: Sequence[Skip]) -> int | None:
-    """Return when a job is due next, apart from skipped occurrences."""
-    if fire is None or fire.due_ms is None or not skips:
-        return fire.due_ms if fire else None
-    following = kept_rule(rule_of(job.spec, job.anchor_ms), skips).next_after(fire.nominal_ms - 1)
+def _skip_view(skip: Skip) -> SkipView:
+    return SkipView(at=instant_of(skip.nominal_ms), by=skip.by, reason=skip.reason, requested_at=instant_of(skip.at_ms))
+
+
+def _move_view(move: Move) -> MoveView:
+    return MoveView(
+        at=instant_of(move.nominal_ms),
+        to=instant_of(move.to_ms),
+        by=move.by,
+        reason=move.reason,
+        requested_at=instant_of(move.at_ms),
+    )
+
+
+def _is_to_come(move: Move, fire: Fire) -> bool:
+    return max(move.nominal_ms, move.to_ms) >= fire.nominal_ms
+
+
+def _next_ms(job: Job, fire: Fire | None) -> int | None:
+    """Return when a job is due next, apart from occurrences that are left out."""
+    if fire is None or fire.due_ms is None:
+        return None
+    left_out = left_out_from(job, fire.nominal_ms)
+    if not left_out:
+        return fire.due_ms
+    following = without(schedule_of(job), left_out).next_after(fire.nominal_ms - 1)
     return None if following is None else following + fire.due_ms - fire.nominal_ms
 
 

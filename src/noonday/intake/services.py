@@ -20,6 +20,7 @@ from noonday.intake.job_changer import JobChanger
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.job_queries import JobQueries
 from noonday.intake.job_service import JobService
+from noonday.intake.move_service import MoveService
 from noonday.intake.occurrence_queries import OccurrenceQueries
 from noonday.intake.operation_items import OperationItems
 from noonday.intake.operation_service import OperationService
@@ -58,6 +59,7 @@ class IntakeServices:
     jobs: JobService
     changer: JobChanger
     skips: SkipService
+    moves: MoveService
     job_queries: JobQueries
     executions: ExecutionService
     execution_queries: ExecutionQueries
@@ -79,6 +81,7 @@ class IntakeServices:
     receipts: Receipts
     presenter: Presenter
     sender: ChangeSender
+    editor: JobEditor
 
 
 def intake_services(
@@ -161,6 +164,7 @@ def intake_services(
             jobs=job_service, editor=editor, query_store=query_store, receipts=receipts, presenter=presenter
         ),
         skips=SkipService(editor=editor, presenter=presenter, clock=clock),
+        moves=MoveService(editor=editor, presenter=presenter, clock=clock),
         job_queries=JobQueries(query_store, presenter),
         executions=executions,
         execution_queries=ExecutionQueries(execution_search, executions, presenter, keyring, clock),
@@ -188,4 +192,5 @@ def intake_services(
         receipts=receipts,
         presenter=presenter,
         sender=sender,
+        editor=editor,
     )

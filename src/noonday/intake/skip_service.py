@@ -5,11 +5,12 @@ from noonday.intake.audit import audit_entry
 from noonday.intake.idempotency import Idempotency
 from noonday.intake.job_editor import JobEditor
 from noonday.intake.presenters import Presenter
+from noonday.intake.reasons import flaw_of_reason
 from noonday.model.caller import Caller
 from noonday.model.errors import Flaw, InvalidInput
 from noonday.model.filters import SkipRequest
 from noonday.model.job import ms_of, text_of
-from noonday.model.skip import LONGEST_REASON, MOST_SKIPS
+from noonday.model.skip import MOST_SKIPS
 from noonday.model.view import JobView
 from noonday.ports.clock import Clock
 
@@ -57,8 +58,7 @@ def _check(request: SkipRequest) -> None:
         flaws.append(Flaw("/at", "pass exactly one of at and next"))
     if request.next is not None and not 1 <= request.next <= MOST_SKIPS:
         flaws.append(Flaw("/next", f"must be from 1 to {MOST_SKIPS}", request.next))
-    if request.reason is not None and (len(request.reason) > LONGEST_REASON or "\0" in request.reason):
-        detail = f"must have at most {LONGEST_REASON} characters, without NUL"
-        flaws.append(Flaw("/reason", detail, request.reason[:LONGEST_REASON]))
+    if flaw := flaw_of_reason(request.reason):
+        flaws.append(flaw)
     if flaws:
         raise InvalidInput(flaws[0].detail, flaws)

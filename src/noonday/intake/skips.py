@@ -8,12 +8,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from noonday.intake.edits import awaited_ms, effective_ms, gives_up_paused, refuse_if_cancelled
+from noonday.intake.change_times import effective_ms, refuse_if_cancelled
+from noonday.intake.edits import awaited_ms, gives_up_paused
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Change
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.ids import execution_id
-from noonday.model.job import Job, rule_of, text_of
+from noonday.model.job import Job, text_of
+from noonday.model.left_out import moves_in_force, schedule_of
 from noonday.model.skip import MOST_SKIPS, Skip
 from noonday.model.snapshot import Snapshot
 
@@ -32,13 +34,14 @@ def skip(
     now_ms = effective_ms(job, now_ms)
     kept = _undecided(before)
     known = {each.nominal_ms for each in kept}
-    from_ms = _first_to_skip(before, now_ms)
+    from_ms = first_undecided(before, now_ms)
     if at_ms is None:
-        chosen = _next_unskipped(job, from_ms, count, known)
+        chosen = _next_unskipped(job, from_ms, count, known.union(each.nominal_ms for each in moves_in_force(job)))
     else:
-        _require_occurrence(job, at_ms, from_ms)
+        require_occurrence(job, at_ms, from_ms)
+        refuse_moved(job, at_ms)
         chosen = [at_ms]
-    _refuse_dispatched(before, chosen)
+    refuse_dispatched(before, chosen)
     new = [Skip(time, by, now_ms, reason) for time in chosen if time not in known]
     if not new:
         return Change()
@@ -82,26 +85,26 @@ def _undecided(before: Snapshot) -> tuple[Skip, ...]:
     return tuple(each for each in before.job.skips if fire is not None and each.nominal_ms >= fire.nominal_ms)
 
 
-def _first_to_skip(before: Snapshot, now_ms: int) -> int:
+def first_undecided(before: Snapshot, now_ms: int) -> int:
+    """Return the instant from which no occurrence is decided yet. Raises Conflict if the job has no occurrence to come."""
     awaited = awaited_ms(before)
     if awaited is None:
-        raise Conflict(f"job {before.job.id} has no future occurrence to skip")
+        raise Conflict(f"job {before.job.id} has no future occurrence")
     # What passes while the job is paused is decided by the pause.
     return max(awaited, now_ms + 1) if gives_up_paused(before.job) else awaited
 
 
 def _next_unskipped(job: Job, from_ms: int, count: int, known: set[int]) -> list[int]:
-    rule = rule_of(job.spec, job.anchor_ms)
-    times = rule.take(from_ms - 1, count + len(known))
+    times = schedule_of(job).take(from_ms - 1, count + len(known))
     chosen = [time for time in times if time not in known][:count]
     if not chosen:
         raise Conflict(f"job {job.id} has no future occurrence to skip")
     return chosen
 
 
-def _require_occurrence(job: Job, at_ms: int, from_ms: int) -> None:
-    rule = rule_of(job.spec, job.anchor_ms)
-    following = rule.next_after(at_ms - 1)
+def require_occurrence(job: Job, at_ms: int, from_ms: int) -> None:
+    """Raise InvalidInput if the job has no occurrence at an instant, and Conflict if it is decided."""
+    following = schedule_of(job).next_after(at_ms - 1)
     if following != at_ms:
         hint = "the schedule has no later time" if following is None else f"the next one is {text_of(following)}"
         raise InvalidInput.of("/at", f"the schedule does not have this time; {hint}", text_of(at_ms))
@@ -109,7 +112,17 @@ def _require_occurrence(job: Job, at_ms: int, from_ms: int) -> None:
         raise Conflict(f"{text_of(at_ms)} of job {job.id} is decided: GET /v1/jobs/{job.id}/occurrences shows how")
 
 
-def _refuse_dispatched(before: Snapshot, times: Sequence[int]) -> None:
+def refuse_moved(job: Job, at_ms: int) -> None:
+    """Raise Conflict if the occurrence at an instant was moved to another time."""
+    for move in moves_in_force(job):
+        if move.nominal_ms == at_ms:
+            raise Conflict(
+                f"{text_of(at_ms)} of job {job.id} was {move.text}: name its new time, or move that one back first"
+            )
+
+
+def refuse_dispatched(before: Snapshot, times: Sequence[int]) -> None:
+    """Raise Conflict if one of these occurrences has an execution."""
     ids = {execution_id(before.job.id, time): time for time in times}
     for existing in before.existing(list(ids)):
         raise Conflict(

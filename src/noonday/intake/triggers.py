@@ -1,6 +1,7 @@
 """Triggers: runs of a job that a person asks for, in addition to its schedule."""
 
-from noonday.intake.edits import overlap_of, refuse_if_cancelled
+from noonday.intake.change_times import refuse_if_cancelled
+from noonday.intake.edits import overlap_of
 from noonday.model.audit import AuditEntry
 from noonday.model.change import Change, NewExecution
 from noonday.model.errors import Conflict, InvalidInput

@@ -95,6 +95,24 @@ class RunRequest(RequestBody, frozen=True, kw_only=True):
     """Run although the overlap policy would skip or delay the run. Open executions continue."""
 
 
+class PauseRequest(RequestBody, frozen=True, kw_only=True):
+    """Request body of `POST /v1/jobs/{id}/pause`. Without a body, the job is paused until a user resumes it."""
+
+    until: Instant | None = None
+    """When the job is resumed, at most 10 years ahead."""
+
+
+class MoveRequest(RequestBody, frozen=True, kw_only=True):
+    """Request body of `POST /v1/jobs/{id}/move`."""
+
+    at: Instant
+    """Time of the occurrence to move."""
+    to: Instant
+    """Time at which it fires instead, at most 10 years ahead."""
+    reason: str | None = None
+    """Reason, for people. The decision shows it together with who moved the occurrence."""
+
+
 class SkipRequest(RequestBody, frozen=True, kw_only=True):
     """Request body of `POST /v1/jobs/{id}/skip`: exactly one of `at` and `next`."""
 

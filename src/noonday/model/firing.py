@@ -7,9 +7,10 @@ import msgspec
 
 from noonday.model.execution import Cause
 from noonday.model.ids import ExecutionId, JobId, execution_id
-from noonday.model.job import CatchUpPolicy, Job, JobSpec, JobState, Overlap, Priority, rule_of, spread_ms
-from noonday.model.schedule import Rule, RuleWithout
-from noonday.model.skip import Skip
+from noonday.model.job import CatchUpPolicy, Job, JobSpec, JobState, Overlap, Priority, spread_ms
+from noonday.model.left_out import LeftOut, has, left_out_from, schedule_of, without
+from noonday.model.move import Move
+from noonday.model.schedule import Schedule
 
 MISFIRE_MS = 10_000
 """An occurrence that is later than this was missed, and the catch-up policy decides. Up to this it is merely late."""
@@ -51,11 +52,16 @@ class DecisionOutcome(StrEnum):
 
     MISSED = "MISSED"
     SKIPPED = "SKIPPED"
+    MOVED = "MOVED"
     PAUSED = "PAUSED"
     EXPIRED = "EXPIRED"
     EDITED = "EDITED"
     CANCELLED = "CANCELLED"
     ERROR = "ERROR"
+
+
+LEFT_OUT = frozenset({DecisionOutcome.SKIPPED, DecisionOutcome.MOVED})
+"""The outcomes of single occurrences that a person decided about in advance."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -87,77 +93,60 @@ def plan_fire(job: Job, nominal_ms: int, now_ms: int, runs_left: int | None) -> 
         return FirePlan((), (_expired(job, nominal_ms, nominal_ms, 1),))
     if spec.one_shot:
         return FirePlan((nominal_ms,))
-    rule = rule_of(spec, job.anchor_ms)
-    skips = skips_from(job, nominal_ms)
-    if any(skip.nominal_ms == nominal_ms for skip in skips):
-        return FirePlan((), (_skipped(job, skips[0]),), rule.next_after(nominal_ms))
-    kept = kept_rule(rule, skips)
+    schedule = schedule_of(job)
+    left_out = left_out_from(job, nominal_ms)
+    if left_out and left_out[0].nominal_ms == nominal_ms:
+        return FirePlan((), (_not_fired(job, left_out[0]),), schedule.next_after(nominal_ms))
+    kept = without(schedule, left_out)
     following = kept.next_after(nominal_ms)
     if following is None or following > due_now:
         plan = _cap(_on_time(job, nominal_ms, following, due_now), runs_left)
     else:
         plan = _cap(_catch_up(job, kept, nominal_ms, due_now), runs_left)
-    return _with_skips(job, rule, plan) if skips else plan
+    return _with_left_out(job, schedule, plan) if left_out else plan
 
 
-def skips_from(job: Job, from_ms: int) -> tuple[Skip, ...]:
-    """Return the skips of occurrences from an instant on that the present schedule has."""
-    if not job.skips:
-        return ()
-    rule = rule_of(job.spec, job.anchor_ms)
-    return tuple(
-        skip
-        for skip in job.skips
-        if skip.nominal_ms >= from_ms and rule.next_after(skip.nominal_ms - 1) == skip.nominal_ms
-    )
-
-
-def kept_rule(rule: Rule, skips: Sequence[Skip]) -> Rule | RuleWithout:
-    """Return a rule without its skipped occurrences."""
-    return RuleWithout(rule, tuple(skip.nominal_ms for skip in skips)) if skips else rule
-
-
-def apart_from_skips(job: Job, decision: Decision) -> tuple[Decision, ...]:
-    """Return the decision about a range of all its occurrences, with the skipped ones decided as SKIPPED."""
-    skips = [skip for skip in skips_from(job, decision.from_ms) if skip.nominal_ms <= decision.to_ms]
-    if not skips:
+def apart_from_left_out(job: Job, decision: Decision) -> tuple[Decision, ...]:
+    """Return the decision about a range of all its occurrences, with those that are left out decided on their own."""
+    left_out = [each for each in left_out_from(job, decision.from_ms) if each.nominal_ms <= decision.to_ms]
+    if not left_out:
         return (decision,)
-    kept = kept_rule(rule_of(job.spec, job.anchor_ms), skips)
+    kept = without(schedule_of(job), left_out)
     decisions: list[Decision] = []
     from_ms = decision.from_ms
-    for skip in (*skips, None):
-        to_ms = decision.to_ms if skip is None else skip.nominal_ms - 1
+    for each in (*left_out, None):
+        to_ms = decision.to_ms if each is None else each.nominal_ms - 1
         first, last = kept.next_after(from_ms - 1), kept.last_until(to_ms, from_ms - 1)
         if first is not None and last is not None and first <= last:
             count = kept.count(from_ms - 1, to_ms)
             decisions.append(msgspec.structs.replace(decision, from_ms=first, to_ms=last, count=count))
-        if skip is not None:
-            decisions.append(_skipped(job, skip))
-            from_ms = skip.nominal_ms + 1
+        if each is not None:
+            decisions.append(_not_fired(job, each))
+            from_ms = each.nominal_ms + 1
     return tuple(decisions)
 
 
-def _with_skips(job: Job, rule: Rule, plan: FirePlan) -> FirePlan:
-    """Decide the skipped occurrences between those that a plan decides. The next time may be a skipped one."""
+def _with_left_out(job: Job, schedule: Schedule, plan: FirePlan) -> FirePlan:
+    """Decide the occurrences that are left out between those that a plan decides. The next time may be a left-out one."""
     decided = [*plan.fires, *(decision.to_ms for decision in plan.decisions)]
     if not decided:
         return plan
-    decisions = [each for decision in plan.decisions for each in apart_from_skips(job, decision)]
-    known = {each.from_ms for each in decisions if each.outcome is DecisionOutcome.SKIPPED}
+    decisions = [each for decision in plan.decisions for each in apart_from_left_out(job, decision)]
+    known = {each.from_ms for each in decisions if each.outcome in LEFT_OUT}
     first, last = min((*plan.fires, *(decision.from_ms for decision in decisions))), max(decided)
-    between = [skip for skip in skips_from(job, first) if skip.nominal_ms <= last and skip.nominal_ms not in known]
-    decisions += [_skipped(job, skip) for skip in between]
-    return FirePlan(plan.fires, tuple(decisions), rule.next_after(last))
+    between = [each for each in left_out_from(job, first) if each.nominal_ms <= last and each.nominal_ms not in known]
+    decisions += [_not_fired(job, each) for each in between]
+    return FirePlan(plan.fires, tuple(decisions), schedule.next_after(last))
 
 
 def plan_error(job: Job, nominal_ms: int, now_ms: int, reason: str) -> FirePlan:
     """Return a plan that records the occurrences from the due nominal time up to now as ERROR. The schedule continues."""
-    rule = rule_of(job.spec, job.anchor_ms)
+    schedule = schedule_of(job)
     due_now = max(nominal_ms, now_ms - spread_ms(job.spec, job.id))
-    last = rule.last_until(due_now, nominal_ms) or nominal_ms
-    count = 1 + rule.count(nominal_ms, due_now)
+    last = schedule.last_until(due_now, nominal_ms) or nominal_ms
+    count = 1 + schedule.count(nominal_ms, due_now)
     decision = Decision(job.id, nominal_ms, last, count, DecisionOutcome.ERROR, reason)
-    return FirePlan((), apart_from_skips(job, decision), rule.next_after(due_now))
+    return FirePlan((), apart_from_left_out(job, decision), schedule.next_after(due_now))
 
 
 def plan_refused(job_id: JobId, nominal_ms: int, plan: FirePlan | None, reason: str) -> FirePlan:
@@ -178,7 +167,7 @@ def _on_time(job: Job, nominal_ms: int, following: int | None, due_now: int) -> 
     return FirePlan((nominal_ms,), (), following)
 
 
-def _catch_up(job: Job, rule: Rule | RuleWithout, nominal_ms: int, due_now: int) -> FirePlan:
+def _catch_up(job: Job, rule: Schedule, nominal_ms: int, due_now: int) -> FirePlan:
     """Plan several occurrences that are due at once. Late ones all fire; of missed ones the policy says which fire."""
     policy = job.spec.catch_up.policy
     oldest_kept = due_now - job.spec.catch_up.window_sec * 1000
@@ -226,8 +215,9 @@ def _missed(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
     return Decision(job.id, from_ms, to_ms, count, DecisionOutcome.MISSED, reason)
 
 
-def _skipped(job: Job, skip: Skip) -> Decision:
-    return Decision(job.id, skip.nominal_ms, skip.nominal_ms, 1, DecisionOutcome.SKIPPED, skip.text)
+def _not_fired(job: Job, one: LeftOut) -> Decision:
+    outcome = DecisionOutcome.MOVED if isinstance(one, Move) else DecisionOutcome.SKIPPED
+    return Decision(job.id, one.nominal_ms, one.nominal_ms, 1, outcome, one.text)
 
 
 def _expired(job: Job, from_ms: int, to_ms: int, count: int) -> Decision:
@@ -266,7 +256,7 @@ def still_wanted(job: Job, nominal_ms: int, cause: Cause) -> bool:
         return True
     if job.state is JobState.PAUSED and not job.spec.one_shot:
         return False
-    return rule_of(job.spec, job.anchor_ms).next_after(nominal_ms - 1) == nominal_ms
+    return has(schedule_of(job), nominal_ms)
 
 
 def may_be_early(spec: JobSpec) -> bool:
@@ -300,7 +290,7 @@ LOOK_UP, LOOK_UP_MOST = 1, 4_096
 
 
 def first_unfired(
-    rule: Rule, job_id: JobId, from_ms: int, existing: Callable[[Sequence[ExecutionId]], Collection[ExecutionId]]
+    rule: Schedule, job_id: JobId, from_ms: int, existing: Callable[[Sequence[ExecutionId]], Collection[ExecutionId]]
 ) -> int | None:
     """Return the first nominal time at or after `from_ms` that has no execution. `existing` returns which ids exist."""
     after_ms, count = from_ms - 1, LOOK_UP

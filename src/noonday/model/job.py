@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,12 +14,15 @@ from noonday.model import cron_parsing, schedule, zones
 from noonday.model.endpoint import ENDPOINT_PATTERN, LONGEST_ENDPOINT, flaw_of_endpoint
 from noonday.model.errors import Flaw, InvalidInput, dotted, sentence_on
 from noonday.model.ids import JobId, TenantId, stable_fraction
+from noonday.model.instants import instant_of as instant_of
+from noonday.model.instants import ms_of as ms_of
+from noonday.model.instants import text_of as text_of
+from noonday.model.move import Move
 from noonday.model.offset_changes import Gap, Repeat
 from noonday.model.pool import flaws_of_built_in
 from noonday.model.retry import RetryPolicy, flaws_of
 from noonday.model.skip import Skip
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_AT_TOLERANCE_MS = 60_000
 YEAR_SEC = 366 * 24 * 3600
 LONGEST_SHOWN = 200
@@ -156,6 +159,10 @@ class Job(msgspec.Struct, frozen=True):
     halted: str | None = None
     """The reason of a pause that no user made."""
     skips: tuple[Skip, ...] = ()
+    moves: tuple[Move, ...] = ()
+    """Moves in the order of the requests."""
+    paused_until_ms: int | None = None
+    """When a paused job is resumed. None: when a user resumes it."""
 
 
 def rule_of(spec: JobSpec, anchor_ms: int) -> schedule.Rule:
@@ -377,24 +384,3 @@ def wire_name(field: str) -> str:
     """Return the name of a field of a JobSpec in JSON."""
     head, *rest = field.split("_")
     return head + "".join(word.capitalize() for word in rest)
-
-
-@overload
-def ms_of(instant: datetime) -> int: ...
-@overload
-def ms_of(instant: None) -> None: ...
-def ms_of(instant: datetime | None) -> int | None:
-    return None if instant is None else round(instant.timestamp() * 1000)
-
-
-@overload
-def instant_of(ms: int) -> datetime: ...
-@overload
-def instant_of(ms: None) -> None: ...
-def instant_of(ms: int | None) -> datetime | None:
-    return None if ms is None else _EPOCH + timedelta(milliseconds=ms)
-
-
-def text_of(ms: int) -> str:
-    """Return an instant as ISO 8601 text in UTC: 2030-01-31T09:00:00.250Z."""
-    return instant_of(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")

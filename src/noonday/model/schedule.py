@@ -207,10 +207,32 @@ class OnceRule(_Timeline, frozen=True):
 Rule = CronRule | IntervalRule | OnceRule
 
 
+class RuleWith(_Timeline, frozen=True):
+    """The occurrences of a rule, and other times."""
+
+    whole: Rule
+    added: tuple[int, ...]
+    """Times that the rule does not have, in order."""
+
+    def next_after(self, after_ms: int) -> int | None:
+        found = self.whole.next_after(after_ms)
+        added = next((each for each in self.added if each > after_ms), None)
+        return added if found is None or (added is not None and added < found) else found
+
+    def last_until(self, until_ms: int, after_ms: int) -> int | None:
+        found = self.whole.last_until(until_ms, after_ms)
+        return max(
+            (each for each in (found, *self.added) if each is not None and after_ms < each <= until_ms), default=None
+        )
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        return self.whole.count(after_ms, until_ms) + sum(after_ms < each <= until_ms for each in self.added)
+
+
 class RuleWithout(_Timeline, frozen=True):
     """The occurrences of another rule without some of them."""
 
-    whole: Rule
+    whole: Rule | RuleWith
     left_out: tuple[int, ...]
     """Occurrences of the other rule, in order."""
 
@@ -228,6 +250,9 @@ class RuleWithout(_Timeline, frozen=True):
 
     def count(self, after_ms: int, until_ms: int) -> int:
         return self.whole.count(after_ms, until_ms) - sum(after_ms < each <= until_ms for each in self.left_out)
+
+
+Schedule = Rule | RuleWith | RuleWithout
 
 
 def describe(at_ms: int, rule: Rule) -> Occurrence:

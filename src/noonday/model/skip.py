@@ -5,7 +5,7 @@ import msgspec
 MOST_SKIPS = 100
 """Maximum number of occurrences of a job that are skipped in advance."""
 LONGEST_REASON = 500
-"""Maximum number of characters of the reason of a skip."""
+"""Maximum number of characters of the reason of a skip or a move."""
 
 
 class Skip(msgspec.Struct, frozen=True):

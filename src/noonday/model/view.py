@@ -98,6 +98,16 @@ class SkipView(_View, frozen=True, kw_only=True):
     requested_at: datetime
 
 
+class MoveView(_View, frozen=True, kw_only=True):
+    """An occurrence that fires at another time than its own."""
+
+    at: datetime
+    to: datetime
+    by: str
+    reason: str | None
+    requested_at: datetime
+
+
 class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=False):
     job_id: str
     tenant: str
@@ -113,6 +123,10 @@ class JobView(JobSpec, frozen=True, kw_only=True, omit_defaults=False, forbid_un
     """Reason why the job is PAUSED, if no user has paused it."""
     skips: tuple[SkipView, ...] = ()
     """Occurrences to come that are skipped."""
+    moves: tuple[MoveView, ...] = ()
+    """Occurrences that were moved, until both their former and their new time have passed."""
+    paused_until: datetime | None = None
+    """When the job is resumed, if it is PAUSED with an end."""
     warnings: tuple[str, ...] = ()
     executions: tuple[ExecutionView, ...] = ()
     redacted: bool | UnsetType = UNSET
@@ -152,7 +166,7 @@ class OccurrenceView(_View, frozen=True, kw_only=True):
     """The outcome of one occurrence, or of a range of occurrences that were decided together."""
 
     outcome: str
-    """FIRED, MISSED, SKIPPED, PAUSED, EXPIRED, EDITED, CANCELLED, ERROR, DUE or PLANNED."""
+    """FIRED, MISSED, SKIPPED, MOVED, PAUSED, EXPIRED, EDITED, CANCELLED, ERROR, DUE or PLANNED."""
     scheduled_at: datetime
     until: datetime
     count: int

@@ -7,6 +7,7 @@ from noonday.model.audit import AuditEntry
 from noonday.model.change import Change, ChangeResult, NewJob
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
+from noonday.model.pause import DueResume
 from noonday.model.receipt import Receipt
 from noonday.model.snapshot import Snapshot
 
@@ -53,6 +54,17 @@ class Jobs(ABC):
     @abstractmethod
     async def keep_receipt(self, receipt: Receipt) -> None:
         """Store the receipt of a request that may be repeated without harm. Raises Conflict if the key has a receipt."""
+
+    @abstractmethod
+    async def next_resume_ms(self) -> int | None:
+        """Return when the next paused job is to be resumed, also if that is in the past. None if there is none."""
+
+    @abstractmethod
+    async def due_resumes(self, now_ms: int, per_tenant: int, limit: int) -> list[DueResume]:
+        """Return paused jobs that are to be resumed by now: of each tenant the earliest, at most `per_tenant`.
+
+        At most `limit`, beginning with one of each tenant.
+        """
 
     @abstractmethod
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None: ...

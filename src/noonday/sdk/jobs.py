@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from noonday.model.errors import InvalidInput, NoondayError
-from noonday.model.filters import PreviewRequest, SkipRequest
+from noonday.model.filters import MoveRequest, PauseRequest, PreviewRequest, SkipRequest
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec, JobType
 from noonday.model.view import BackfillView, ExecutionView, JobPage, JobView, OccurrencePage, Preview
@@ -120,8 +120,10 @@ class JobMethods(ApiMethods):
         body = patch_of(fields) if patch is None else patch
         return await self._http.change(JobView, "PATCH", path_of("jobs", job_id), body, headers=headers)
 
-    async def pause(self, job_id: str) -> JobView:
-        return await self._http.change(JobView, "POST", path_of("jobs", job_id, "pause"))
+    async def pause(self, job_id: str, *, until: datetime | None = None) -> JobView:
+        """Pause a job: it does not fire until it is resumed, at `until` if that is given."""
+        path = path_of("jobs", job_id, "pause")
+        return await self._http.change(JobView, "POST", path, None if until is None else PauseRequest(until=until))
 
     async def resume(self, job_id: str) -> JobView:
         return await self._http.change(JobView, "POST", path_of("jobs", job_id, "resume"))
@@ -159,6 +161,15 @@ class JobMethods(ApiMethods):
         if at is not None:
             path += "?" + urlencode({"at": at.isoformat()})
         return await self._http.change(JobView, "DELETE", path)
+
+    async def move(self, job_id: str, at: datetime, to: datetime, *, reason: str | None = None) -> JobView:
+        """Let the occurrence at an instant fire at another one. `moves` of the job shows it.
+
+        A moved occurrence is named by its new time. Moving it back to its former time undoes the move. Raises Conflict if the
+        occurrence is decided or dispatched already, or if the job has an occurrence at the new time.
+        """
+        path = path_of("jobs", job_id, "move")
+        return await self._http.change(JobView, "POST", path, MoveRequest(at=at, to=to, reason=reason))
 
     async def backfill(
         self, job_id: str, from_: datetime, to: datetime, *, backfill_id: str | None = None, preview: bool = False

@@ -118,6 +118,7 @@ class SyncJobMethods(_Resource[Client]):
     trigger = blocking(JobMethods.trigger)
     skip = blocking(JobMethods.skip)
     undo_skip = blocking(JobMethods.undo_skip)
+    move = blocking(JobMethods.move)
     backfill = blocking(JobMethods.backfill)
     occurrences = blocking(JobMethods.occurrences)
     preview = blocking(JobMethods.preview)

@@ -12,6 +12,7 @@ from functools import partial
 
 import structlog
 
+from noonday.intake.audit import SYSTEM_SUBJECT
 from noonday.intake.job_service import JobService
 from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
@@ -21,8 +22,6 @@ from noonday.model.ids import JobId
 from noonday.ports.endpoints import Endpoints
 
 log = structlog.get_logger("noonday.endpoints")
-SUBJECT = "noonday"
-"""Subject of audit entries that no user caused."""
 ROUND_SEC = 60.0
 """Time between two rounds."""
 HALT_PREFIX = "endpoint disabled: "
@@ -58,7 +57,7 @@ class EndpointDisabler:
 
         Returns their number. If it is positive, there may be more.
         """
-        caller, key = Caller(row.tenant, SUBJECT, frozenset()), row.key
+        caller, key = Caller(row.tenant, SYSTEM_SUBJECT, frozenset()), row.key
         if row.health.status is Condition.DISABLED:
             reason = f"{HALT_PREFIX}{row.endpoint} {row.health.disabled_why}"
             return await self._each(
@@ -69,7 +68,7 @@ class EndpointDisabler:
 
     async def _disable(self, row: EndpointRow, now_ms: int) -> bool:
         reason = _disable_reason(row.health, now_ms)
-        audit = AuditEntry(row.tenant, now_ms, SUBJECT, "endpoint.disable", row.endpoint, {"why": reason})
+        audit = AuditEntry(row.tenant, now_ms, SYSTEM_SUBJECT, "endpoint.disable", row.endpoint, {"why": reason})
         since_ms = row.health.failing_since_ms
         is_disabled = await self._endpoints.disable(row.key, reason, now_ms, audit, failing_since_ms=since_ms)
         if is_disabled:

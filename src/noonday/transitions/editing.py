@@ -76,10 +76,11 @@ class Edit:
 
     @property
     def _new_definition(self) -> bool:
-        """Whether dispatches of the former revision differ from those of the new one. A skip concerns no dispatch."""
+        """Whether dispatches of the former revision differ from those of the new one. A skip or a move concerns no dispatch."""
         job, before = self.job, self.before.job
-        only_skips = job.skips != before.skips and job.spec == before.spec and job.payload == before.payload
-        return self.new_revision and not only_skips
+        is_left_out = (job.skips, job.moves) != (before.skips, before.moves)
+        only_left_out = is_left_out and job.spec == before.spec and job.payload == before.payload
+        return self.new_revision and not only_left_out
 
     @property
     def added_watch(self) -> int:

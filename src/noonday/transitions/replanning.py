@@ -7,7 +7,8 @@ import msgspec
 
 from noonday.model.firing import Fire, fire_entry
 from noonday.model.ids import ExecutionId, execution_id, partition_of
-from noonday.model.job import Job, rule_of
+from noonday.model.job import Job
+from noonday.model.left_out import schedule_of
 from noonday.model.stored import StoredDecoder
 from noonday.transitions.write_set import WriteSet
 
@@ -71,7 +72,7 @@ def replan(writes: WriteSet, new: NewTimes, fired: set[str]) -> None:
 def _compare(job: Job, fire: Fire, now_ms: int) -> NewTimes | None:
     if fire.due_ms is None or job.spec.one_shot or fire.nominal_ms <= now_ms:
         return None
-    rule = rule_of(job.spec, job.anchor_ms)
+    rule = schedule_of(job)
     earlier: list[int] = []
     time = rule.next_after(now_ms)
     while time is not None and time < fire.nominal_ms and len(earlier) < LOOK_AHEAD:

@@ -36,6 +36,8 @@ class JobColumns(msgspec.Struct, frozen=True):
     spec: str | None
     payload: bytes | None
     skips: str | None
+    moves: str | None
+    paused_until_ms: int | None
 
 
 def job_columns(job: Job, *, with_spec: bool = True) -> JobColumns:
@@ -65,6 +67,8 @@ def job_columns(job: Job, *, with_spec: bool = True) -> JobColumns:
         spec=_encode(spec).decode() if with_spec else None,
         payload=job.payload,
         skips=_encode(job.skips).decode() if job.skips else None,
+        moves=_encode(job.moves).decode() if job.moves else None,
+        paused_until_ms=job.paused_until_ms,
     )
 
 

@@ -8,7 +8,8 @@ import msgspec
 from noonday.model.execution import WATCH_OVERLAP, Execution, State
 from noonday.model.firing import LANES, Entry, Fire, Kind
 from noonday.model.ids import ExecutionId, JobId, partition_of
-from noonday.model.job import Job, JobState, rule_of, spread_ms
+from noonday.model.job import Job, JobState, spread_ms
+from noonday.model.left_out import schedule_of
 from noonday.model.slots import is_of_ordering_key, slot_key
 from noonday.transitions.inputs import Inputs
 from noonday.transitions.rows import RevokedRow, watch_of
@@ -145,7 +146,7 @@ class WriteSet(WrittenRows):
             return
         following = None
         if fire.due_ms is None and fire.runs_left == 0 and job.state is JobState.ACTIVE:
-            following = rule_of(job.spec, job.anchor_ms).next_after(max(self.now_ms, fire.nominal_ms - 1))
+            following = schedule_of(job).next_after(max(self.now_ms, fire.nominal_ms - 1))
         if following is None:
             self._runs_returned[job.id] += 1
             self.inputs.fires[job.id] = msgspec.structs.replace(fire, runs_left=fire.runs_left + 1)

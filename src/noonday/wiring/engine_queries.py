@@ -15,7 +15,7 @@ from noonday.model.alert import AlertKind
 from noonday.model.alert_view import AcknowledgeRequest, AlertList, AlertView
 from noonday.model.caller import Caller
 from noonday.model.errors import InvalidInput
-from noonday.model.filters import DeadFilter, RunRequest, dead_query
+from noonday.model.filters import DeadFilter, MoveRequest, RunRequest, dead_query
 from noonday.model.ids import TenantId
 from noonday.model.job import JobType
 from noonday.model.view import (
@@ -187,9 +187,20 @@ class EngineQueries:
         request = RunRequest(payload=plain, force=force)
         return await self._ask(lambda intake: intake.jobs.trigger(OWNER, job_id, request=request))
 
-    async def pause(self, job_id: str) -> JobView:
-        """Pause a job: it does not fire until it is resumed. Raises NotFound, and Conflict."""
-        return await self._ask(lambda intake: intake.jobs.pause(OWNER, job_id))
+    async def pause(self, job_id: str, *, until: datetime | None = None) -> JobView:
+        """Pause a job: it does not fire until it is resumed, at `until` if that is given.
+
+        Raises NotFound, Conflict, and InvalidInput if `until` is not in the future.
+        """
+        until_ms = None if until is None else bounded_ms(until, "/until")
+        return await self._ask(lambda intake: intake.jobs.pause(OWNER, job_id, until_ms=until_ms))
+
+    async def move(self, job_id: str, at: datetime, to: datetime, *, reason: str | None = None) -> JobView:
+        """Let the occurrence at an instant fire at another one. Raises NotFound, InvalidInput and Conflict."""
+        bounded_ms(at, "/at")
+        bounded_ms(to, "/to")
+        request = MoveRequest(at=at, to=to, reason=reason)
+        return await self._ask(lambda intake: intake.moves.move(OWNER, job_id, request))
 
     async def resume(self, job_id: str) -> JobView:
         """Resume a paused job. Raises NotFound, and Conflict."""

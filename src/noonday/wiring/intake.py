@@ -8,6 +8,7 @@ from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.notices import Notifier
 from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.intake.blockers import BlockerFinder
+from noonday.intake.resumer import Resumer
 from noonday.intake.services import intake_services
 from noonday.model.ids import JobId, new_job_id
 from noonday.tasks.endpoint_disabler import EndpointDisabler
@@ -59,6 +60,7 @@ class IntakePart:
         receipts = self.services.receipts
         self.secrets = SecretService(drivers.endpoints, receipts, drivers.keyring, clock)
         self.endpoint_disabler = EndpointDisabler(drivers.endpoints, self.services.jobs)
+        self.resumer = Resumer(drivers.jobs, self.services.editor, self.services.jobs, clock)
         endpoints = EndpointService(drivers.endpoints, self.endpoint_disabler, receipts, clock)
         webhooks = context.settings.webhooks
         bounds = CallBounds(Networks(webhooks.networks), webhooks.max_timeout_sec)

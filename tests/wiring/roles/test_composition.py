@@ -28,7 +28,7 @@ from tests.support.clock import ManualClock
 from tests.support.factories import job
 
 OF_SCHEDULER = {"dispatcher", "hydrator", "sweeper", "replanner", "tenants", "bus", "ownership"}
-WITH_SCHEDULER = {"housekeeper", "operations", "dead-mans-switch"}
+WITH_SCHEDULER = {"housekeeper", "operations", "resumer", "dead-mans-switch"}
 WITH_RECORDER = {"incidents", "endpoint-disabler", "notifier"}
 SETTINGS = Settings(data=MEMORY)
 
@@ -71,7 +71,7 @@ async def test_process_without_a_role_runs_no_loop(surface: Surface) -> None:
     assert surface.compose() == []
 
 
-async def test_scheduler_comes_with_housekeeping_and_the_dead_mans_switch(surface: Surface) -> None:
+async def test_scheduler_comes_with_housekeeping_the_resumer_and_the_dead_mans_switch(surface: Surface) -> None:
     assert loops_of(surface.compose(scheduler=surface.scheduler())) == OF_SCHEDULER | WITH_SCHEDULER
 
 

@@ -21,6 +21,7 @@ from noonday.model.errors import Conflict, InvalidInput, StoreUnavailable
 from noonday.model.execution import Execution
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.message import HandlerInfo, Report
+from noonday.model.pause import DueResume
 from noonday.model.receipt import Receipt
 from noonday.model.stored import read_stored
 from noonday.model.view import TenantSettings
@@ -98,6 +99,12 @@ class CallersJobs(Jobs):
         raise _only_adds()
 
     async def keep_receipt(self, receipt: Receipt) -> None:
+        raise _only_adds()
+
+    async def next_resume_ms(self) -> int | None:
+        raise _only_adds()
+
+    async def due_resumes(self, now_ms: int, per_tenant: int, limit: int) -> list[DueResume]:
         raise _only_adds()
 
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:

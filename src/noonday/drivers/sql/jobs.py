@@ -14,6 +14,7 @@ from noonday.model.errors import NotFound
 from noonday.model.execution import WATCH_OVERLAP
 from noonday.model.ids import ExecutionId, JobId, TenantId
 from noonday.model.job import Job
+from noonday.model.pause import DueResume
 from noonday.model.receipt import Receipt
 from noonday.model.snapshot import ReadExecutions, Scope, Snapshot, SnapshotIncomplete
 from noonday.ports.jobs import Decide, Jobs, Upsert
@@ -97,6 +98,14 @@ class SqlJobs(Jobs):
 
     async def keep_receipt(self, receipt: Receipt) -> None:
         await self._sessions.write(lambda session: self._audit.add(session, None, receipt))
+
+    async def next_resume_ms(self) -> int | None:
+        row = await self._sessions.row(self._sql.next_resume)
+        return row["at_ms"] if row else None
+
+    async def due_resumes(self, now_ms: int, per_tenant: int, limit: int) -> list[DueResume]:
+        rows = await self._sessions.fetch(self._sql.due_resumes, now_ms, per_tenant, limit)
+        return [DueResume(row["tenant"], JobId(row["id"]), row["paused_until_ms"]) for row in rows]
 
     async def find_receipt(self, tenant: TenantId, key: str) -> Receipt | None:
         row = await self._sessions.row(self._sql.receipt, tenant, key)

@@ -7,6 +7,7 @@ from noonday.wiring.roles.housekeeping import housekeeping
 from noonday.wiring.roles.operations import operations
 from noonday.wiring.roles.recorder import RecorderGroupRole, RecorderRole
 from noonday.wiring.roles.remote import RemoteRole
+from noonday.wiring.roles.resuming import resuming
 from noonday.wiring.roles.role import ProcessContext, ProcessRole
 from noonday.wiring.roles.scheduler import SchedulerRole
 from noonday.wiring.roles.worker import WorkerRole
@@ -25,12 +26,13 @@ def compose(
 ) -> list[ProcessRole]:
     """Return the given roles and those that go with them, in the order of their start.
 
-    A scheduler comes with housekeeping, bulk operations and the dead man's switch, a recorder with the consumers of the
-    incidents that it records. `shows_clock`: whether housekeeping sets the clock offset gauge. False if a clock role does.
+    A scheduler comes with housekeeping, bulk operations, the resumer and the dead man's switch, a recorder with the consumers
+    of the incidents that it records. `shows_clock`: whether housekeeping sets the clock offset gauge. False if a clock role does.
     """
     roles: list[ProcessRole] = [role for role in (scheduler, recorder) if role is not None]
     if scheduler is not None:
-        roles += [housekeeping(drivers, context, shows_clock=shows_clock), operations(drivers, intake)]
+        roles.append(housekeeping(drivers, context, shows_clock=shows_clock))
+        roles += [operations(drivers, intake), resuming(drivers, intake)]
     if recorder is not None:
         roles += [incidents(drivers, intake), endpoint_disabling(drivers, intake)]
     if scheduler is not None:

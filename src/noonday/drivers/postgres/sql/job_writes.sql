@@ -9,12 +9,13 @@ WITH fires AS (
                          :fire_runs_left::integer[], :fire_ordering_key::text[])
 )
 INSERT INTO jobs (tenant, id, revision, state, name, type, pool, handler, lane, unique_key, timeout_sec, heartbeat_sec,
-                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload, skips)
+                  deadline_sec, watch, anchor_ms, created_ms, updated_ms, trace, endpoint, halted, spec, payload, skips,
+                  moves, paused_until_ms)
 SELECT * FROM unnest(:tenant::text[], :id::uuid[], :revision::integer[], :state::smallint[], :name::text[], :type::text[],
                      :pool::text[], :handler::text[], :lane::smallint[], :unique_key::text[], :timeout_sec::float8[],
                      :heartbeat_sec::float8[], :deadline_sec::float8[], :watch::smallint[], :anchor_ms::bigint[],
                      :created_ms::bigint[], :updated_ms::bigint[], :trace::text[], :endpoint::text[], :halted::text[],
-                     :spec::text[], :payload::bytea[], :skips::text[]);
+                     :spec::text[], :payload::bytea[], :skips::text[], :moves::text[], :paused_until_ms::bigint[]);
 
 -- name: lock_jobs
 -- Lock several jobs in id order, before one of them is edited.

@@ -5,7 +5,7 @@ SET revision = :revision, state = :state, name = :name, type = :type, pool = :po
     unique_key = :unique_key, timeout_sec = :timeout_sec, heartbeat_sec = :heartbeat_sec, deadline_sec = :deadline_sec,
     watch = :watch, anchor_ms = :anchor_ms, created_ms = :created_ms, updated_ms = :updated_ms, trace = :trace,
     endpoint = :endpoint, halted = :halted, spec = coalesce(:spec, spec), payload = :payload,
-    skips = :skips
+    skips = :skips, moves = :moves, paused_until_ms = :paused_until_ms
 WHERE tenant = :tenant AND id = :id;
 
 -- name: watch_open
@@ -77,3 +77,23 @@ WHERE dead.execution_id = e.id;
 -- name: receipt
 -- Return the response that is saved under an Idempotency-Key.
 SELECT tenant, key, fingerprint, at_ms, status, body FROM receipts WHERE tenant = ?1 AND key = ?2;
+
+-- name: next_resume
+-- Return when the next paused job is to be resumed.
+SELECT min(paused_until_ms) AS at_ms FROM jobs INDEXED BY jobs_to_resume WHERE paused_until_ms > 0;
+
+-- name: due_resumes
+-- Return paused jobs whose time to be resumed has come: the earliest ones of each tenant, and of these the first of each tenant
+-- first.
+WITH RECURSIVE tenants (tenant) AS (
+    SELECT min(j.tenant) FROM jobs j INDEXED BY jobs_to_resume_of_tenants WHERE j.paused_until_ms IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(j.tenant) FROM jobs j INDEXED BY jobs_to_resume_of_tenants WHERE j.paused_until_ms IS NOT NULL AND j.tenant > t.tenant)
+    FROM tenants t WHERE t.tenant IS NOT NULL
+)
+SELECT j.tenant, j.id AS id, j.paused_until_ms
+FROM tenants t JOIN jobs j ON j.tenant = t.tenant AND j.id IN (
+    SELECT d.id FROM jobs d INDEXED BY jobs_to_resume_of_tenants
+    WHERE d.tenant = t.tenant AND d.paused_until_ms IS NOT NULL AND d.paused_until_ms <= ?1
+    ORDER BY d.paused_until_ms LIMIT ?2)
+ORDER BY row_number() OVER (PARTITION BY j.tenant ORDER BY j.paused_until_ms), j.paused_until_ms LIMIT ?3;
