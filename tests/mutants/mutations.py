@@ -13,6 +13,7 @@ FIRING, EDITS, EXECUTION = "model/firing.py", "intake/edits.py", "model/executio
 WRITE_SET, FIRE_BATCH, SETTLING = "transitions/write_set.py", "transitions/fire_batch.py", "transitions/settling.py"
 WRITTEN_ROWS = "transitions/written_rows.py"
 SWEEPER, PRE_START_CHECK = "scheduler/sweeper.py", "worker/pre_start_check.py"
+LEFT_OUT, RESUMER = "model/left_out.py", "intake/resumer.py"
 SQLITE_FIRING, EXECUTIONS_SQL = "drivers/sqlite/firing.py", "drivers/sqlite/sql/executions.sql"
 
 
@@ -246,7 +247,58 @@ MUTANTS = (
     _mutant(
         "skips-forgotten",
         "skip",
-        returning("model/left_out.py", "skips_in_force", "()"),
+        returning(LEFT_OUT, "skips_in_force", "()"),
+    ),
+    _mutant(
+        "until-ignored",
+        "until",
+        returning(RESUMER, "Resumer.run_once", "0"),
+        first=26,
+        quick=True,
+    ),
+    _mutant(
+        "until-forgotten",
+        "until",
+        wrapped(
+            EDITS,
+            "pause",
+            before=REPLACE,
+            after="result = replace(result, job=replace(result.job, paused_until_ms=None)) if result.job else result",
+        ),
+        first=26,
+    ),
+    _mutant(
+        "resumed-ahead-of-the-end",
+        "until, I10",
+        wrapped(RESUMER, "Resumer.run_once", before="given['now_ms'] += 2_000"),
+        first=26,
+    ),
+    _mutant(
+        "resumed-by-a-replaced-end",
+        "until",
+        wrapped(
+            "intake/ends_of_pauses.py", "with_end_of_pause", before="given['until_ms'] = given['job'].paused_until_ms"
+        ),
+        first=26,
+        most=200,
+    ),
+    _mutant(
+        "move-fires-twice",
+        "move",
+        wrapped(
+            LEFT_OUT,
+            "left_out_from",
+            after="result = tuple(each for each in result if not hasattr(each, 'to_ms'))",
+        ),
+        first=26,
+        quick=True,
+    ),
+    _mutant(
+        "move-forgotten",
+        "completeness",
+        wrapped(LEFT_OUT, "schedule_of", before=REPLACE + "; given['job'] = replace(given['job'], moves=())"),
+        first=26,
+        quick=True,
     ),
     # Rules that random runs exercise too rarely, and directed runs exercise.
     _mutant(

@@ -19,6 +19,7 @@ from noonday.model.slots import is_of_ordering_key, of_key, of_ordering_key, slo
 from tests.simulation.excuses import excuse_for, forgotten, unharmed
 from tests.simulation.history import Answer, Effect, History
 from tests.simulation.kernel import World
+from tests.simulation.pauses import sure_pauses
 from tests.simulation.plans import check_plans, note_updates_by_key
 from tests.simulation.rows import SqliteRows, with_pruned
 from tests.support.crank import is_path
@@ -358,7 +359,7 @@ def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
     made = {
         execution: (job, 0 if cause == Cause.SCHEDULE else created_ms) for execution, job, cause, created_ms in rows
     }
-    pauses = _pauses(history)
+    pauses = sure_pauses(history.answers, history.skew_ms)
     for effect in history.effects:
         job, asked_ms = made.get(effect.execution, ("", 0))
         checked = history.checks.get((effect.execution, effect.dispatch), 0)
@@ -368,20 +369,6 @@ def _paused(conn: sqlite3.Connection, history: History) -> Iterator[str]:
                     f"I10: {effect.execution} started after a check at {checked}; its job was paused at {paused_ms}"
                 )
                 yield from _unless_forgotten(history, problem, paused_ms, checked)
-
-
-def _pauses(history: History) -> dict[str, list[tuple[int, int]]]:
-    """For each job, (when a pause was acknowledged, when a resume was requested)."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    since: dict[str, int] = {}
-    for answer in history.answers:
-        if answer.action == "pause":
-            since.setdefault(answer.target, answer.at_ms)
-        elif answer.action.rstrip("?") == "resume" and answer.target in since:
-            found.setdefault(answer.target, []).append((since.pop(answer.target), answer.asked_ms))
-    for job, paused_ms in since.items():
-        found.setdefault(job, []).append((paused_ms, sys.maxsize))
-    return found
 
 
 def _forced(history: History) -> Mapping[str, int]:

@@ -39,10 +39,22 @@ from noonday.model.errors import (
     QuotaExceeded,
     StoreUnavailable,
 )
-from noonday.model.filters import RunRequest, SkipRequest
+from noonday.model.filters import MoveRequest, RunRequest, SkipRequest
 from noonday.model.handler import Handler, Mode
 from noonday.model.ids import ExecutionId, JobId, TenantId
-from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, JobSpec, JobType, Overlap, Priority, Target
+from noonday.model.job import (
+    CatchUp,
+    CatchUpPolicy,
+    Concurrency,
+    JobSpec,
+    JobType,
+    Overlap,
+    Priority,
+    Target,
+    instant_of,
+    ms_of,
+    rule_of,
+)
 from noonday.model.merge_patch import merged
 from noonday.model.message import Dispatch, LogEntry, Oversized
 from noonday.model.rate import Rate
@@ -55,6 +67,7 @@ from noonday.wiring.settings import Settings
 from noonday.wiring.settings.engine import WorkerSettings
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_commit, check_end
+from tests.simulation.ends_of_pauses import check_ends_of_pauses
 from tests.simulation.history import Answer, Effect, History, Logged, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World
 from tests.simulation.lateness import Scene, faults_of
@@ -74,6 +87,8 @@ USER = Caller(TenantId("default"), "user", frozenset({"operator"}))
 OTHER = Caller(TenantId("other"), "user", frozenset({"admin"}))
 CALLERS = {caller.tenant: caller for caller in (USER, OTHER)}
 QUICK = RetryPolicy(max_attempts=4, backoff=Backoff.FIXED, initial_delay_ms=2_000)
+STILL_PAUSED_MS = 60_000
+"""A job that is paused for so long after the end of its pause is not waited for any more."""
 RECOVERY_MS = {"down": 3_000, "frozen": 1_000, "full": 6_000, "interrupted": 4_000}
 """Time in ms that an embedded engine takes to recover from a fault: to start, to continue, to end its back-off."""
 
@@ -244,6 +259,8 @@ class Simulation:
         self._machine_ahead_ms = 0
         """By how many ms the clock of the machine is ahead of the reference clock."""
         self._keyed: dict[tuple[str, str], set[str]] = {}
+        self._moved: dict[str, list[tuple[int, int]]] = {}
+        """The moves of each job, as its last answer showed them."""
         """(tenant, unique key) -> jobs that had the key."""
 
     def __enter__(self) -> "Simulation":
@@ -578,6 +595,9 @@ class Simulation:
         random = self.random
         job = random.choice(jobs)
         caller = CALLERS[TenantId(job.tenant)]
+        if self.load.times and self.load.times.random() < 0.7:
+            await self._retime(job.job_id, self.load.times, caller)
+            return
         if self.load.changes and self.load.random.random() < 0.4:
             await self._change(job.job_id, caller)
             return
@@ -601,6 +621,34 @@ class Simulation:
             await self._intrude(job)
         else:
             await self.ask(action, job.job_id, lambda e: getattr(e.services.jobs, action)(caller, job.job_id))
+
+    async def _retime(self, job: str, random: Random, caller: Caller) -> None:
+        """Pause a job until a time, or move one of its next occurrences, perhaps one that was moved before."""
+        now_ms = self.world.now_ms()
+        if random.random() < 0.4:
+            await self.pause_until(job, now_ms + random.choice([300, 1_500, 4_000, 9_000]), caller)
+            return
+        known = self._specs.get(job)
+        if known is None or known.one_shot:
+            return
+        moved = [pair for pair in self._moved.get(job, ()) if pair[1] > now_ms]
+        if moved and random.random() < 0.6:
+            former, new = random.choice(moved)
+            to_ms = former if random.random() < 0.3 else now_ms + random.randint(1, 120) * 100 + 37
+            await self.move(job, new, to_ms, caller)
+        elif times := rule_of(known, 0).take(now_ms, 4):
+            await self.move(job, random.choice(times), now_ms + random.randint(1, 120) * 100 + 37, caller)
+
+    async def pause_until(self, job: str, until_ms: int, caller: Caller = USER) -> JobView | None:
+        return await self.ask("pause", job, lambda e: e.services.jobs.pause(caller, job, until_ms=until_ms), until_ms)
+
+    async def move(self, job: str, at_ms: int, to_ms: int, caller: Caller = USER) -> JobView | None:
+        """Move an occurrence. The answer has all moves of occurrences to come."""
+        request = MoveRequest(at=instant_of(at_ms), to=instant_of(to_ms), reason="of the simulation")
+        shown = await self.ask("move", job, lambda e: e.services.moves.move(caller, job, request), (at_ms, to_ms))
+        if shown is not None:
+            self._moved[job] = [(ms_of(each.at), ms_of(each.to)) for each in shown.moves]
+        return shown
 
     async def _change(self, job: str, caller: Caller) -> None:
         """Patch a job, or trigger it in another way than usual."""
@@ -692,9 +740,9 @@ class Simulation:
         await self.ask("cap", "", lambda engine: engine.services.tenants.put(USER, tenant, settings), (tenant, most))
 
     async def resume_all(self, jobs: Sequence[JobView]) -> None:
-        """Resume paused jobs until each job is known to be active."""
+        """Resume paused jobs without an end of their pause, until each is known to be active."""
         for job in jobs:
-            query = "SELECT 1 FROM jobs WHERE id = ? AND state = 1"
+            query = "SELECT 1 FROM jobs WHERE id = ? AND state = 1 AND paused_until_ms IS NULL"
             while self.disk.conn.execute(query, (job.job_id,)).fetchone():
                 caller = CALLERS[TenantId(job.tenant)]
                 await self.ask("resume", job.job_id, lambda e, j=job, c=caller: e.services.jobs.resume(c, j.job_id))  # type: ignore[misc]
@@ -726,10 +774,11 @@ class Simulation:
         yield from check_offsets(self.history, seen(self.disk.conn))
         yield from check_owners(self.disk.conn)
         yield from check_policies(rows, self.history, QUICK)
+        faults = faults_of(self.history, self.world, self.recovery_ms)
+        yield from check_ends_of_pauses(rows, self.history, faults, self.world.now_ms())
         if self.largest_message is not None:
             yield from check_sizes(rows, self.history)
         if self.load.retention is not None:
-            faults = faults_of(self.history, self.world, self.recovery_ms)
             quiet_since_ms = max((fault.until_ms for fault in faults), default=0)
             now_ms, kept = self.world.now_ms(), self.load.retention
             yield from check_retention(self.disk.conn, self.history, kept, now_ms, quiet_since_ms)
@@ -787,7 +836,9 @@ class Simulation:
                WHERE x.state < 2 AND NOT (t.key IS NOT NULL AND t.due_ms IS NULL)"""
         ).fetchone()[0]
         waiting = self.disk.conn.execute("SELECT count(*) FROM timeline WHERE due_ms IS NOT NULL").fetchone()[0]
-        return not open_ and not waiting
+        overdue_ms = self.world.now_ms() - STILL_PAUSED_MS
+        query = "SELECT count(*) FROM jobs WHERE state = 1 AND paused_until_ms > ?"
+        return not open_ and not waiting and not self.disk.conn.execute(query, (overdue_ms,)).fetchone()[0]
 
 
 _BEHAVIOURS: list[dict[str, Any]] = [

@@ -20,6 +20,7 @@ from noonday.model.retry import Backoff, RetryPolicy
 from tests.simulation.history import CANCEL_GRACE_MS, Effect, History, Span
 from tests.simulation.kernel import FaultKind, World
 from tests.simulation.observing import Seen
+from tests.simulation.pauses import spans_of_pauses
 from tests.simulation.rows import Rows, StoredExecution
 
 LATE_MS = 1_000
@@ -106,7 +107,7 @@ class Scene:
             *self._limits(execution),
             *self._busy(effect.process),
         ]
-        unexplained = _uncovered(ready, effect.start_ms, reasons)
+        unexplained = uncovered(ready, effect.start_ms, reasons)
         if unexplained > LATE_MS + self.skew_ms:
             yield (
                 f"lateness: dispatch {dispatch} of {execution.id} (job {execution.job}) was ready at {ready} and started at "
@@ -189,7 +190,7 @@ class Scene:
                 continue
             busy = [span for spans in self._busy_spans.values() for span in spans]
             reasons = [*self.faults, *self.in_flight(execution, orphan), *self._limits(execution), *busy]
-            unexplained = _uncovered(max(fired, execution.due_ms), found, reasons)
+            unexplained = uncovered(max(fired, execution.due_ms), found, reasons)
             if unexplained > LATE_MS:
                 yield (
                     f"lateness: dispatch {orphan} of {execution.id} was fired at {fired}, never started, and was recovered at "
@@ -211,7 +212,7 @@ class Scene:
             # A thread ends at any time. By the end of the grace it is abandoned, and the store knows it.
             over_ms += CANCEL_GRACE_MS
             end_ms = min(end_ms, self._settled_ms(execution, effect))
-        unexplained = _uncovered(over_ms, end_ms, self.faults)
+        unexplained = uncovered(over_ms, end_ms, self.faults)
         if unexplained > LATE_MS + self.skew_ms:
             yield f"lateness: {effect} ran {unexplained} ms longer than its timeout of {max(limits)} s"
 
@@ -223,7 +224,7 @@ class Scene:
         if settled - effect.end_ms <= LATE_MS:
             return
         faults = [*self.faults, *self.in_flight(execution, effect.dispatch)]
-        unexplained = _uncovered(effect.end_ms, settled, faults)
+        unexplained = uncovered(effect.end_ms, settled, faults)
         if unexplained > LATE_MS + self.skew_ms:
             yield f"lateness: {effect} was settled at {settled}; {unexplained} ms have no reason"
 
@@ -261,16 +262,7 @@ class Scene:
 
     @cached_property
     def _pauses(self) -> Mapping[str, list[Span]]:
-        found = defaultdict(list)
-        since: dict[str, int] = {}
-        for answer in self.history.asked("pause", "resume"):
-            if answer.verb == "pause":
-                since.setdefault(answer.target, answer.asked_ms)
-            elif answer.target in since:
-                found[answer.target].append(Span("paused", since.pop(answer.target), answer.at_ms))
-        for job, from_ms in since.items():
-            found[job].append(Span("paused", from_ms, self.now_ms))
-        return found
+        return spans_of_pauses(self.history.answers, self.now_ms)
 
     def _others(self, execution: StoredExecution) -> Iterator[Span]:
         for other in self.rows.executions_of[execution.job]:
@@ -412,7 +404,7 @@ def _full(why: str, spans: Collection[tuple[int, int]], most: int) -> list[Span]
     return found
 
 
-def _uncovered(from_ms: int, until_ms: int, reasons: Iterable[Span]) -> int:
+def uncovered(from_ms: int, until_ms: int, reasons: Iterable[Span]) -> int:
     """Return the part of a span in ms that no reason covers."""
     left, at = 0, from_ms
     for span in sorted(reasons, key=lambda span: span.from_ms):

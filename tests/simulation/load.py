@@ -30,6 +30,8 @@ class Load:
     """The retention of the other tenant, if it has its own."""
     changes: bool = False
     """Some requests patch jobs, and trigger them with their own payload or past their overlap rule."""
+    times: Random | None = None
+    """If given, some occurrences are moved, and some pauses have an end. It has a stream of its own."""
 
 
 def load_of(seed: int) -> Load:
@@ -45,4 +47,5 @@ def load_of(seed: int) -> Load:
         threads=seed % 29 < 7,
         other_keeps_days=1 if seed % 26 < 3 else None,
         changes=seed % 31 < 9,
+        times=Random(f"times/{seed}") if seed % 37 >= 26 else None,
     )

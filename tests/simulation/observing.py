@@ -38,6 +38,11 @@ def observe(conn: sqlite3.Connection, now_ms: Callable[[], int]) -> None:
                 BEGIN INSERT INTO seen VALUES ({_SEEN}); END"""
         )
     _observe_owners(conn)
+    conn.execute("CREATE TEMP TABLE resumed (job TEXT, until_ms INTEGER, at_ms INTEGER)")
+    conn.execute(
+        """CREATE TEMP TRIGGER resumed AFTER UPDATE OF state ON main.jobs WHEN OLD.state = 1 AND NEW.state = 0
+           BEGIN INSERT INTO resumed VALUES (OLD.id, OLD.paused_until_ms, sim_now()); END"""
+    )
     for table in PRUNED:
         columns = ", ".join(f"OLD.{row[1]}" for row in conn.execute(f"PRAGMA main.table_info({table})"))
         conn.execute(f"CREATE TEMP TABLE pruned_{table} AS SELECT *, 0 AS pruned_ms FROM main.{table} WHERE false")

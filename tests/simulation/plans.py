@@ -21,7 +21,9 @@ from noonday.model.execution import RETURN_REASONS, Cause, State
 from noonday.model.ids import stable_fraction
 from noonday.model.job import CatchUpPolicy, JobSpec, JobState, JobType, Overlap
 from noonday.model.schedule import CronRule
+from tests.simulation import moves as moving
 from tests.simulation.history import Answer, History
+from tests.simulation.moves import KnownMoves
 from tests.simulation.rows import Rows, StoredDecision, StoredExecution, StoredJob
 from tests.simulation.skips import CHANGING, KnownSkips
 
@@ -138,6 +140,7 @@ class Plan:
     calm: bool
     """Whether the run had no disturbance."""
     skips: KnownSkips = field(default_factory=KnownSkips)
+    moves: KnownMoves = field(default_factory=KnownMoves)
     skew_ms: int = 0
     """The largest offset of the clocks in ms. The bounds of steps and definitions include it."""
     _known: dict[int, frozenset[Status]] = field(default_factory=dict)
@@ -146,6 +149,7 @@ class Plan:
         yield from self._missing()
         yield from self._besides()
         yield from self._despite_skips()
+        yield from self._despite_moves()
         for decision in self.decisions:
             yield from self._allowed(decision)
         yield from self._too_many()
@@ -217,6 +221,16 @@ class Plan:
             )
             for time in definition.times(definition.from_ms, min(self.now_ms - self.skew_ms, last_ms)):
                 yield from self._missing_time(time)
+        for time in sorted(self.moves.new_times()):
+            is_due = time <= self.now_ms - self.skew_ms
+            if is_due and self.moves.surely_new(time, time - LEAD_MS - self._same_ms, time):
+                yield from self._missing_time(time)
+
+    def _has(self, definition: Definition, time: int, at_ms: int) -> bool:
+        """Whether a definition has an occurrence at a time, or one may have been moved there by what is known at an instant."""
+        return definition.has(time) or (
+            not definition.spec.one_shot and self.moves.may_have_new(time, at_ms - self._same_ms, at_ms + self._same_ms)
+        )
 
     def _missing_time(self, time: int) -> Iterator[str]:
         fired = self._fired[time]
@@ -240,7 +254,7 @@ class Plan:
 
     def _demands(self, status: Status, time: int) -> bool:
         definition = self._of(status)
-        if definition is None or not definition.has(time):
+        if definition is None or not self._has(definition, time, time - LEAD_MS):
             return False
         most = definition.spec.max_runs
         return most is None or bisect_left(self._nominals, time) < most
@@ -250,10 +264,18 @@ class Plan:
         return any(
             definition.from_ms + 2 * self.skew_ms > time
             and definition.spec.max_runs is not None
-            and definition.has(time)
-            and sum(e.created_ms >= definition.from_ms for e in self.executions) >= definition.spec.max_runs
-            for definition in self.definitions
+            and self._has(definition, time, time - LEAD_MS)
+            and self._runs(number) >= definition.spec.max_runs
+            for number, definition in enumerate(self.definitions)
         )
+
+    def _runs(self, number: int) -> int:
+        """The most runs that may count against the `maxRuns` of a definition: those before it, too, if they were counted."""
+        since_ms = self.definitions[number].from_ms
+        while number and self.definitions[number - 1].spec.max_runs is not None:
+            number -= 1
+            since_ms = self.definitions[number].from_ms
+        return sum(e.created_ms >= since_ms for e in self.executions)
 
     def _rests_since(self, time: int) -> bool:
         """Return since when the job may have been paused, if it is paused at the end."""
@@ -281,7 +303,7 @@ class Plan:
                 continue
             time, made_ms = execution.nominal_ms, execution.created_ms
             statuses = self.between(made_ms - self._same_ms, made_ms + self._same_ms)
-            if not any((d := self._of(status)) and d.has(time) for status in statuses):
+            if not any((d := self._of(status)) and self._has(d, time, made_ms) for status in statuses):
                 yield (
                     f"completeness: execution {execution.id} of {time}, made at {made_ms}, is in no plan; "
                     f"in force: {self._words(statuses)}"
@@ -307,6 +329,21 @@ class Plan:
                 if self._is_skipped(time, decision.decided_ms):
                     yield f"skip: {time} was skipped, and decision {decision} does not say so"
 
+    def _despite_moves(self) -> Iterator[str]:
+        """Executions and decisions at former times of occurrences that were moved when they were made."""
+        for execution in self.executions:
+            if execution.cause == Cause.SCHEDULE and self._is_moved(execution.nominal_ms, execution.created_ms):
+                yield f"move: execution {execution.id} was made at {execution.nominal_ms}, from which it was moved"
+        for decision in self.decisions:
+            if decision.outcome == "MOVED":
+                continue
+            for time in self.moves.times():
+                if decision.from_ms <= time <= decision.to_ms and self._is_moved(time, decision.decided_ms):
+                    yield f"move: {time} was moved, and decision {decision} does not say so"
+
+    def _is_moved(self, time: int, at_ms: int) -> bool:
+        return self.moves.surely_moved(time, at_ms - self._same_ms, at_ms + self._same_ms)
+
     def _is_skipped(self, time: int, at_ms: int) -> bool:
         return self.skips.surely(time, at_ms - self._same_ms, at_ms + self._same_ms)
 
@@ -317,7 +354,8 @@ class Plan:
 
     def _should_be_missed(self, execution: StoredExecution, statuses: frozenset[Status]) -> Iterator[str]:
         """Whether the catch-up policy or the start deadline forbids an occurrence that was fired."""
-        definitions = [d for status in statuses if (d := self._of(status)) and d.has(execution.nominal_ms)]
+        time, made_ms = execution.nominal_ms, execution.created_ms
+        definitions = [d for status in statuses if (d := self._of(status)) and self._has(d, time, made_ms)]
         slack_ms = (1_000 if self.calm else DISTURBED_MS) + self.skew_ms
         late_ms = execution.created_ms - execution.nominal_ms - slack_ms
         if all(_is_given_up(d, late_ms - d.spread_ms) for d in definitions):
@@ -331,12 +369,14 @@ class Plan:
     def _allowed(self, decision: StoredDecision) -> Iterator[str]:
         decided_ms = decision.decided_ms
         statuses = self.between(decided_ms - self._same_ms, decided_ms + self._same_ms)
-        meant = [d for status in statuses if (d := self._of(status)) and d.has(decision.from_ms)]
+        meant = [d for status in statuses if (d := self._of(status)) and self._has(d, decision.from_ms, decided_ms)]
         why = self._flaw(decision, statuses, meant)
         if why:
             yield f"completeness: decision {decision} is not allowed: {why}; in force: {self._words(statuses)}"
         counts = {sum(1 for _ in d.times(decision.from_ms, decision.to_ms)) for d in meant if not d.spec.one_shot}
         counts |= {1 for d in meant if d.spec.one_shot}
+        if any(decision.from_ms <= time <= decision.to_ms for time in self.moves.times()):
+            return
         if len(self.definitions) == 1 and counts and decision.count not in counts:
             yield f"I2: decision {decision} counts {decision.count}, the plan says {sorted(counts)}"
 
@@ -354,7 +394,9 @@ class Plan:
             return "nothing of it is wrong"
         if not meant:
             return "no plan has it"
-        check = {"MISSED": self._missed, "EXPIRED": self._expired, "SKIPPED": self._skipped}[outcome]
+        check = {"MISSED": self._missed, "EXPIRED": self._expired, "SKIPPED": self._skipped, "MOVED": self._moved}[
+            outcome
+        ]
         flaws = [check(decision, definition) for definition in meant]
         return None if None in flaws else flaws[0]
 
@@ -377,8 +419,9 @@ class Plan:
             return "all are to be made up for"
         if catch_up.policy is CatchUpPolicy.NONE:
             return None if due_now - decision.to_ms > MISFIRE_MS else f"{decision.to_ms} is not late"
-        later = definition.times(decision.to_ms + 1, due_now)
-        is_later = any(not self._is_skipped(time, decision.decided_ms) for time in later)
+        at_ms = decision.decided_ms
+        later = [*definition.times(decision.to_ms + 1, due_now), *self._moved_to(decision.to_ms + 1, due_now, at_ms)]
+        is_later = any(not self._is_skipped(time, at_ms) and not self._is_moved(time, at_ms) for time in later)
         return None if is_later else f"{decision.to_ms} is the latest"
 
     def _expired(self, decision: StoredDecision, definition: Definition) -> str | None:
@@ -404,6 +447,22 @@ class Plan:
             if other.created_ms <= decision.decided_ms + self._same_ms and over_ms >= decision.decided_ms:
                 return None
         return "no execution was open"
+
+    def _moved(self, decision: StoredDecision, definition: Definition) -> str | None:
+        decided_ms = decision.decided_ms
+        if decision.count != 1 or decision.from_ms != decision.to_ms:
+            return "a move is of one occurrence"
+        is_not = self.moves.surely_not_moved(decision.from_ms, decided_ms - self._same_ms, decided_ms + self._same_ms)
+        return "nobody moved it" if is_not else None
+
+    def _moved_to(self, from_ms: int, until_ms: int, at_ms: int) -> list[int]:
+        """The times of a span to which occurrences may have been moved, as far as is known at an instant."""
+        return [
+            time
+            for time in self.moves.new_times()
+            if from_ms <= time <= until_ms
+            and self.moves.may_have_new(time, at_ms - self._same_ms, at_ms + self._same_ms)
+        ]
 
     # -- maxRuns -------------------------------------------------------------------------------------------------------
 
@@ -446,6 +505,9 @@ def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Pl
     of_skips: dict[str, list[Answer]] = defaultdict(list)
     for answer in history.asked(*CHANGING):
         of_skips[answer.target].append(answer)
+    of_moves: dict[str, list[Answer]] = defaultdict(list)
+    for answer in history.asked(*moving.CHANGING):
+        of_moves[answer.target].append(answer)
     unanswered = [a for a in history.answers if a.action == "create?" and a.spec is not None]
     for job in {**dict.fromkeys(by_job), **rows.jobs}:
         stored = rows.jobs.get(job)
@@ -456,7 +518,8 @@ def _plans(rows: Rows, history: History, now_ms: int, calm: bool) -> Iterator[Pl
         if any(a.verb == "replace" and a.spec is None for a in requests):
             continue  # the replacing definition was not noted
         plan = _plan_of(job, requests, rows, stored, now_ms, calm, history.skew_ms)
-        yield replace(plan, skips=KnownSkips.of(of_skips[job], history.skew_ms), _known={})
+        skips, moves = (KnownSkips.of(of_skips[job], history.skew_ms), KnownMoves.of(of_moves[job], history.skew_ms))
+        yield replace(plan, skips=skips, moves=moves, _known={})
 
 
 def _creation(
@@ -515,6 +578,12 @@ def _plan_of(
                 same = frozenset(at for at, known in enumerate(definitions) if known.spec == answer.spec)
             definitions.append(Definition(job, answer.spec, from_ms, until_ms, _shown_ms(answer)))
         steps.append(Step(answer.verb, from_ms, until_ms, answer.is_certain, number, same))
+    steps += [
+        # It takes effect as of the end of the pause. `check_ends_of_pauses` checks that it was to come, and when.
+        Step("resume", each.until_ms - skew_ms, each.at_ms + SAME_MS + skew_ms, certain=True)
+        for each in rows.resumed.get(job, ())
+        if each.until_ms is not None and each.until_ms - skew_ms <= each.at_ms + SAME_MS + skew_ms
+    ]
     return Plan(
         job,
         definitions,

@@ -77,6 +77,14 @@ END $$;
 CREATE OR REPLACE TRIGGER seen_insert AFTER INSERT ON executions FOR EACH ROW EXECUTE FUNCTION note_seen();
 CREATE OR REPLACE TRIGGER seen_update AFTER UPDATE OF state, dispatch, fired_ms, buffered, worker_id ON executions
     FOR EACH ROW EXECUTE FUNCTION note_seen();
+CREATE TABLE IF NOT EXISTS resumed (job text, until_ms bigint, at_ms bigint);
+CREATE OR REPLACE FUNCTION note_resumed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO resumed VALUES (OLD.id::text, OLD.paused_until_ms, clock_ms());
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER note_resumed AFTER UPDATE OF state ON jobs
+    FOR EACH ROW WHEN (OLD.state = 1 AND NEW.state = 0) EXECUTE FUNCTION note_resumed();
 CREATE OR REPLACE FUNCTION note_pruned() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format(
@@ -490,6 +498,9 @@ class PostgresSimulation(ClusterSimulation):
                 copy.executemany(
                     f"INSERT INTO pruned_{table} VALUES ({', '.join('?' * (len(names) + 1))})", map(_plain, rows)
                 )
+            copy.execute("CREATE TEMP TABLE resumed (job, until_ms, at_ms)")
+            rows = self.server.view.execute("SELECT job, until_ms, at_ms FROM resumed").fetchall()
+            copy.executemany("INSERT INTO resumed VALUES (?, ?, ?)", rows)
             columns = "at_ms, id::text, state, dispatch, fired::int, buffered::int, worker"
             copy.execute("CREATE TEMP TABLE seen (at_ms, id, state, dispatch, fired, buffered, worker)")
             rows = self.server.view.execute(f"SELECT {columns} FROM seen ORDER BY place").fetchall()  # type: ignore[arg-type]

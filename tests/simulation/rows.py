@@ -69,6 +69,15 @@ class StoredDecision(NamedTuple):
     reason: str = ""
 
 
+class Resumed(NamedTuple):
+    """A paused job that became active in one commit, and the end that its pause had."""
+
+    job: str
+    until_ms: int | None
+    at_ms: int
+    """The reference time of the commit."""
+
+
 class Rows(Protocol):
     """All rows at the end of a run, including rows that retention removed."""
 
@@ -80,6 +89,8 @@ class Rows(Protocol):
     def decisions(self) -> Mapping[str, Sequence[StoredDecision]]: ...
     @property
     def executions_of(self) -> Mapping[str, Sequence[StoredExecution]]: ...
+    @property
+    def resumed(self) -> Mapping[str, Sequence[Resumed]]: ...
 
 
 class SqliteRows:
@@ -120,6 +131,14 @@ class SqliteRows:
         found: dict[str, list[StoredDecision]] = defaultdict(list)
         for row in self._rows("job_id, from_ms, to_ms, count, outcome, decided_ms, reason", "decisions"):
             found[row[0]].append(StoredDecision(*row))
+        return found
+
+    @cached_property
+    def resumed(self) -> Mapping[str, Sequence[Resumed]]:
+        found: dict[str, list[Resumed]] = defaultdict(list)
+        if self._conn.execute("SELECT 1 FROM sqlite_temp_master WHERE name = 'resumed'").fetchone():
+            for row in self._conn.execute("SELECT job, until_ms, at_ms FROM resumed ORDER BY at_ms"):
+                found[row[0]].append(Resumed(*row))
         return found
 
 

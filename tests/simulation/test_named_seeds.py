@@ -531,3 +531,90 @@ def test_bulk_retry_that_is_killed_again_and_again_retries_each_dead_letter_once
     simulation = play(bulk_retry_with_deaths, seed, knows_limits=False)
     assert simulation.history.deaths
     assert one(simulation, "SELECT state FROM operations") == ("DONE",)
+
+
+def moved_times(simulation: Simulation) -> list[tuple[int, str]]:
+    """The outcome of each decided time, and of each execution, in order."""
+    return simulation.disk.conn.execute(
+        """SELECT from_ms, outcome FROM decisions
+           UNION ALL SELECT nominal_ms, 'FIRED' FROM executions WHERE cause = 0 ORDER BY 1"""
+    ).fetchall()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before_ms", [300, 210, 195, 150, 60, 20, 5])
+def test_move_races_fire(before_ms: int) -> None:
+    """A move arrives while its occurrence is planned or dispatched ahead of its instant: it holds, or it is refused."""
+
+    async def scenario(simulation: Simulation) -> None:
+        job = await created(simulation, each_second(simulation, 8))
+        for _ in range(4):
+            now_ms = simulation.world.now_ms()
+            at_ms = now_ms - now_ms % 1_000 + 2_000
+            await asyncio.sleep((at_ms - before_ms - now_ms) / 1000)
+            await simulation.move(job.job_id, at_ms, at_ms + 1_500)
+
+    simulation = play(scenario)
+    moved = len([outcome for _, outcome in moved_times(simulation) if outcome == "MOVED"])
+    assert moved == len(simulation.history.answered("move"))
+    assert moved > 0 or before_ms < 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+def test_move_then_die(when: str) -> None:
+    """The process dies right after a move was acknowledged, after the decision about the former time, or after the new fire."""
+
+    async def scenario(simulation: Simulation) -> None:
+        job = await created(simulation, each_second(simulation, 30, catch_up=CatchUp(CatchUpPolicy.ALL)))
+        at_ms = simulation.world.now_ms() // 1_000 * 1_000 + 2_000
+        await simulation.move(job.job_id, at_ms, at_ms + 1_500)
+        if when == "between":
+            await until(lambda: one(simulation, "SELECT 1 FROM decisions"))
+        if when == "after":
+            await until(lambda: one(simulation, "SELECT 1 FROM executions WHERE nominal_ms = ?", at_ms + 1_500))
+        await kill(simulation)
+
+    simulation = play(scenario)
+    (former,) = [time for time, outcome in moved_times(simulation) if outcome == "MOVED"]
+    fired = [time for time, outcome in moved_times(simulation) if outcome == "FIRED"]
+    assert fired.count(former + 1_500) == 1
+    assert former not in fired
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", CatchUpPolicy)
+def test_away_over_the_end_of_a_pause(policy: CatchUpPolicy) -> None:
+    """No process runs when a pause ends. What passed before the end is PAUSED, what passed since is caught up or missed."""
+
+    async def scenario(simulation: Simulation) -> None:
+        job = await created(simulation, each_second(simulation, 60, catch_up=CatchUp(policy)))
+        await asyncio.sleep(1.5)
+        await simulation.pause_until(job.job_id, simulation.world.now_ms() // 1_000 * 1_000 + 5_500)
+        simulation.random.choice = lambda options: 30.0  # type: ignore[method-assign,assignment]
+        await kill(simulation)
+        await asyncio.sleep(40)
+
+    simulation = play(scenario)
+    ended_ms = one(simulation, "SELECT until_ms FROM resumed")[0]
+    decided = simulation.disk.conn.execute("SELECT from_ms, to_ms, outcome FROM decisions ORDER BY 1").fetchall()
+    assert (decided[0][2], decided[0][1]) == ("PAUSED", ended_ms - 500)
+    since = [each for each in moved_times(simulation) if each[0] > ended_ms]
+    assert since[0] == (ended_ms + 500, "FIRED" if policy is CatchUpPolicy.ALL else "MISSED")
+
+
+@pytest.mark.slow
+def test_dies_at_the_end_of_a_pause() -> None:
+    """The process dies in the moment in which it resumes jobs, again and again: each is resumed once."""
+
+    async def scenario(simulation: Simulation) -> None:
+        jobs = [await created(simulation, each_second(simulation, 30)) for _ in range(5)]
+        end_ms = simulation.world.now_ms() // 1_000 * 1_000 + 4_000
+        for job in jobs:
+            await simulation.pause_until(job.job_id, end_ms)
+        for count in range(1, 5):
+            await until(lambda n=count: one(simulation, "SELECT count(*) FROM resumed")[0] >= n)  # type: ignore[misc]
+            await kill(simulation)
+
+    simulation = play(scenario)
+    assert one(simulation, "SELECT count(*), count(DISTINCT job) FROM resumed") == (5, 5)

@@ -1,14 +1,16 @@
 """The oracle of completeness on invented histories: what it demands, what it allows, and what it cannot know."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from noonday.model.execution import Cause, State
-from noonday.model.job import CatchUp, CatchUpPolicy, JobSpec, JobState, JobType, Overlap, Target
+from noonday.model.job import CatchUp, CatchUpPolicy, JobSpec, JobState, JobType, Overlap, Target, instant_of
+from tests.simulation.ends_of_pauses import check_ends_of_pauses
 from tests.simulation.history import Answer, History
 from tests.simulation.plans import check_plans
-from tests.simulation.rows import StoredDecision, StoredExecution, StoredJob, StoredTransition
+from tests.simulation.rows import Resumed, StoredDecision, StoredExecution, StoredJob, StoredTransition
 
 NOON = 1_893_499_200_000
 """2030-01-01T12:00:00Z, a whole minute."""
@@ -32,6 +34,7 @@ class MadeUp:
     state: JobState = JobState.ACTIVE
     executions: dict[str, StoredExecution] = field(default_factory=dict)
     decisions: dict[str, list[StoredDecision]] = field(default_factory=lambda: defaultdict(list))
+    resumed: dict[str, list[Resumed]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def jobs(self) -> dict[str, StoredJob]:
@@ -49,6 +52,11 @@ class MadeUp:
             self.executions[name] = StoredExecution(
                 name, JOB, "default", *made, (StoredTransition(State.PENDING, time),)
             )
+        return self
+
+    def resumed_at(self, at_sec: float, until_sec: float) -> "MadeUp":
+        at_ms, until_ms = (NOON + round(sec * 1000) for sec in (at_sec, until_sec))
+        self.resumed[JOB].append(Resumed(JOB, until_ms, at_ms))
         return self
 
     def decided(self, first: float, last: float, count: int, outcome: str, at_sec: float) -> "MadeUp":
@@ -121,6 +129,83 @@ def test_nothing_is_skipped_where_overlap_is_allowed_or_nothing_is_open() -> Non
     assert any("overlap is allowed" in each for each in problems(rows, allowed))
     late = MadeUp().fired(1).decided(2, 4, 3, "SKIPPED", 4.01)
     assert any("no execution was open" in each for each in problems(late, skipping))
+
+
+@dataclass
+class ShownMove:
+    at: datetime
+    to: datetime
+
+
+@dataclass
+class ShownJob:
+    """A job as an answer shows it: its moves, in seconds."""
+
+    pairs: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def moves(self) -> list[ShownMove]:
+        return [ShownMove(*(instant_of(NOON + round(sec * 1000)) for sec in pair)) for pair in self.pairs]
+
+
+def test_moved_time_fires_at_its_new_time_only() -> None:
+    answers = asked("create", 0.5, cron()), asked("move", 0.7, shown=ShownJob(((2, 2.5),)))
+    rows = MadeUp().fired(1, 2.5, 3, 4).decided(2, 2, 1, "MOVED", 2.01)
+    assert problems(rows, *answers) == []
+    assert any("nobody moved it" in each for each in problems(rows, answers[0]))
+    assert any("is in no plan" in each for each in problems(rows, answers[0]))
+    twice = MadeUp().fired(1, 2, 2.5, 3, 4)
+    assert any(each.startswith("move: execution") for each in problems(twice, *answers))
+    forgotten = MadeUp().fired(1, 3, 4).decided(2, 2, 1, "MOVED", 2.01)
+    assert any("neither" in each for each in problems(forgotten, *answers))
+
+
+def test_occurrence_that_was_moved_again_fires_at_its_last_time_only() -> None:
+    first, second = asked("move", 0.7, shown=ShownJob(((2, 2.5),))), asked("move", 0.9, shown=ShownJob(((2, 3.5),)))
+    answers = asked("create", 0.5, cron()), first, second
+    rows = MadeUp().fired(1, 3, 3.5, 4).decided(2, 2, 1, "MOVED", 2.01)
+    assert problems(rows, *answers) == []
+    assert any("is in no plan" in each for each in problems(rows.fired(2.5), *answers))
+
+
+def test_move_without_an_answer_may_have_happened() -> None:
+    at = NOON + 2_000, NOON + 2_500
+    answers = asked("create", 0.5, cron()), replace(asked("move?", 0.7), value=at)
+    assert problems(MadeUp().fired(1, 2, 3, 4), *answers) == []
+    assert problems(MadeUp().fired(1, 2.5, 3, 4).decided(2, 2, 1, "MOVED", 2.01), *answers) == []
+
+
+def paused_until(at_sec: float, until_sec: float | None) -> Answer:
+    until_ms = None if until_sec is None else NOON + round(until_sec * 1000)
+    return replace(asked("pause", at_sec), value=until_ms)
+
+
+def ends(rows: MadeUp, *answers: Answer, now_sec: float = 30) -> list[str]:
+    return list(check_ends_of_pauses(rows, History(list(answers)), [], NOON + round(now_sec * 1000)))
+
+
+def test_job_is_resumed_once_at_the_end_of_its_last_pause() -> None:
+    pause = paused_until(1, 5)
+    assert ends(MadeUp().resumed_at(5.1, 5), pause) == []
+    assert any("was to be resumed" in each for each in ends(MadeUp(), pause))
+    assert any("ahead of the end" in each for each in ends(MadeUp().resumed_at(4, 5), pause))
+    assert any("and was at" in each for each in ends(MadeUp().resumed_at(9, 5), pause))
+    assert any("nobody asked" in each for each in ends(MadeUp().resumed_at(6, 6), pause))
+    replaced = pause, paused_until(2, 9)
+    assert ends(MadeUp().resumed_at(9.1, 9), *replaced) == []
+    assert any("replaced or taken back" in each for each in ends(MadeUp().resumed_at(5.1, 5), *replaced))
+    assert any(
+        "replaced or taken back" in each for each in ends(MadeUp().resumed_at(5.1, 5), pause, asked("resume", 2))
+    )
+    assert ends(MadeUp(), pause, paused_until(2, None)) == []
+
+
+def test_times_since_the_end_of_a_pause_are_in_the_plan() -> None:
+    answers = asked("create", 0.5, cron()), paused_until(1.5, 3.5)
+    rows = MadeUp().fired(1, 4).decided(2, 3, 2, "PAUSED", 3.52).resumed_at(3.52, 3.5)
+    assert problems(rows, *answers) == []
+    without = MadeUp().fired(1).decided(2, 3, 2, "PAUSED", 3.52).resumed_at(3.52, 3.5)
+    assert any("neither" in each for each in problems(without, *answers))
 
 
 def test_max_runs_counts_executions() -> None:
