@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from noonday import Context, Noonday, testing
 from noonday.model.errors import Conflict, ExecutionFailed, InvalidInput
+from noonday.wiring.running import Running
 from noonday.worker.context import Cancelled
 
 NINE = datetime(2030, 1, 1, 9, tzinfo=UTC)
@@ -145,3 +146,14 @@ def test_a_context_can_be_cancelled() -> None:
 def test_the_kit_does_not_import_pytest() -> None:
     program = "import sys, noonday.testing; sys.exit('pytest' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+async def test_clock_passes_the_end_of_a_pause(engine: testing.Testing) -> None:
+    job = await app.enqueue(send_mail, Mail("ada"), every=3600)
+    running = app.running()
+    assert isinstance(running, Running)
+    await running.pause(job.job_id, until=engine.now + timedelta(minutes=90))
+    assert await engine.advance(hours=1, minutes=29) == 0
+    assert [one.state for one in engine.jobs()] == ["PAUSED"]
+    assert await engine.advance(minutes=31) == 1
+    assert [one.state for one in engine.jobs()] == ["ACTIVE"]

@@ -184,6 +184,8 @@ class Testing:
     async def _round(self) -> tuple[int, bool, int]:
         """Run every stage once. Returns how many entries were tried, whether there was progress, and how many runs ended."""
         engine, now_ms = self._engine, self.clock.now_ms()
+        while await engine.loops["resumer"].service.run_once(now_ms):
+            pass
         await engine.loops["hydrator"].service.run_once(now_ms)
         fired = await engine.dispatcher.run_once(now_ms)
         await engine.dispatcher.drain()
@@ -195,9 +197,15 @@ class Testing:
         return fired, bool(taken or ended or recorded), ended
 
     async def _next_due_ms(self) -> int | None:
-        """Find the next due time after now. Entries that are due already are blocked, for example by a pool without workers."""
-        entries = await self._store.firing.walk(range(PARTITIONS), (self.clock.now_ms(), "\uffff"), 2**62, 1)
-        return entries[0].due_ms if entries else None
+        """Find the next due time or end of a pause after now.
+
+        Entries that are due already are blocked, for example by a pool without workers.
+        """
+        now_ms = self.clock.now_ms()
+        entries = await self._store.firing.walk(range(PARTITIONS), (now_ms, "\uffff"), 2**62, 1)
+        resume_ms = await self._store.jobs.next_resume_ms()
+        times = [*(entry.due_ms for entry in entries), *([resume_ms] if resume_ms and resume_ms > now_ms else [])]
+        return min(times, default=None)
 
     def _read(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a query from a synchronous function. The database is in memory, so its coroutines never wait."""
