@@ -212,7 +212,9 @@ async def test_next_occurrences_to_skip_are_those_that_fire(
 
 async def test_one_shot_names_the_change_of_its_time(parts: Parts, moves: MoveService) -> None:
     once = await parts.add(spec(run_at=instant(NOW_MS + HOUR)))
-    with pytest.raises(Conflict, match=f"runs once: PATCH /v1/jobs/{once.id} with another runAt changes its time"):
+    with pytest.raises(
+        Conflict, match=rf"runs once: PATCH /v1/jobs/{once.id} \(noonday job change\) with another runAt"
+    ):
         await moves.move(ANN, once.id, moving(60, 90))
 
 

@@ -86,3 +86,55 @@ STEPS = 1_000
 def test_no_promise_is_broken_by_dying_after_any_step(first: int) -> None:
     broken = {step: problems for step in range(first, STEPS, 10) if (problems := die_at(step))}
     assert not broken, f"to see one again: die_at({next(iter(broken))}) in {__name__}\n{broken}"
+
+
+def die_while_retimed(step: int) -> tuple[list[str], int]:
+    """Play a short run in which an occurrence is moved and a pause ends, killed right after the given step of its first process.
+
+    Returns what it broke, and the number of steps of the first process.
+    """
+    with Simulation(7, concurrency=2) as simulation:
+
+        async def director() -> None:
+            process = simulation.process
+            assert process is not None
+            begun = process.steps
+
+            def count(steps: int) -> None:
+                taken[0] = steps - begun
+                if taken[0] >= step:
+                    process.kill()
+
+            process.on_step = count
+            now_ms, end = simulation.world.now_ms(), simulation.instant() + timedelta(seconds=6)
+            jobs = [
+                await simulation.create(simulation.spec(type=JobType.CRON, schedule="* * * * * *", end_at=end))
+                for _ in range(2)
+            ]
+            moved, paused = (job.job_id if job else "" for job in jobs)
+            at_ms = now_ms // 1_000 * 1_000 + 1_000
+            if moved:
+                await simulation.move(moved, at_ms, at_ms + 500)
+                await simulation.move(moved, at_ms + 1_000, at_ms + 300)
+            if paused:
+                await simulation.pause_until(paused, now_ms + 1_700)
+            await asyncio.sleep(4)
+            process.on_step = None
+
+        taken = [0]
+        return simulation.run(director), taken[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(10))
+def test_no_promise_is_broken_by_dying_after_any_step_of_a_move_or_a_pause(first: int) -> None:
+    broken, step = {}, first
+    while True:
+        problems, taken = die_while_retimed(step)
+        if problems:
+            broken[step] = problems
+        if taken < step:
+            break  # it has outlived the run
+        step += 10
+    assert not broken, f"to see one again: die_while_retimed({next(iter(broken))}) in {__name__}\n{broken}"
+    assert step > first + 100, "the run has too few steps to be of use"

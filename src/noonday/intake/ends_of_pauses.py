@@ -18,10 +18,10 @@ def with_end_of_pause(job: Job, until_ms: int | None, now_ms: int, audit: AuditE
     """Give a paused job another end of its pause. None: a user resumes it. Raises Conflict if it was halted."""
     if job.paused_until_ms == until_ms:
         return Change()
-    if job.halted is not None:
+    if job.halted is not None and until_ms is not None:
         raise Conflict(
-            f"job {job.id} is PAUSED because {job.halted}: it cannot be resumed at {text_of(until_ms or 0)} by itself; "
-            "POST /v1/jobs/{id}/resume resumes it".replace("{id}", job.id)
+            f"job {job.id} is PAUSED because {job.halted}: it is not resumed at {text_of(until_ms)} by itself; "
+            f"POST /v1/jobs/{job.id}/resume resumes it"
         )
     job = msgspec.structs.replace(job, paused_until_ms=until_ms, updated_ms=effective_ms(job, now_ms))
     return Change(job=job, audit=audit)

@@ -34,7 +34,9 @@ def move(
     job = before.job
     refuse_if_cancelled(job)
     if job.spec.one_shot:
-        raise Conflict(f"job {job.id} runs once: PATCH /v1/jobs/{job.id} with another runAt changes its time")
+        raise Conflict(
+            f"job {job.id} runs once: PATCH /v1/jobs/{job.id} (noonday job change) with another runAt changes its time"
+        )
     require_ahead(to_ms, "/to", now_ms)
     require_occurrence(job, at_ms, first_undecided(before, now_ms))
     refuse_moved(job, at_ms)

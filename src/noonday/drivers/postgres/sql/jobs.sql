@@ -80,6 +80,7 @@ SELECT min(paused_until_ms) AS at_ms FROM jobs WHERE paused_until_ms > 0;
 -- name: due_resumes
 -- Return paused jobs whose time to be resumed has come: the earliest ones of each tenant, and of these the first of each tenant
 -- first.
+-- Differs: a lateral subquery, because a correlated list would be looked up for each job of a tenant.
 WITH RECURSIVE tenants (tenant) AS (
     SELECT min(j.tenant) FROM jobs j WHERE j.paused_until_ms IS NOT NULL
     UNION ALL
@@ -87,8 +88,8 @@ WITH RECURSIVE tenants (tenant) AS (
     FROM tenants t WHERE t.tenant IS NOT NULL
 )
 SELECT j.tenant, j.id::text AS id, j.paused_until_ms
-FROM tenants t JOIN jobs j ON j.tenant = t.tenant AND j.id IN (
-    SELECT d.id FROM jobs d
+FROM tenants t CROSS JOIN LATERAL (
+    SELECT d.tenant, d.id, d.paused_until_ms FROM jobs d
     WHERE d.tenant = t.tenant AND d.paused_until_ms IS NOT NULL AND d.paused_until_ms <= $1
-    ORDER BY d.paused_until_ms LIMIT $2)
+    ORDER BY d.paused_until_ms LIMIT $2) j
 ORDER BY row_number() OVER (PARTITION BY j.tenant ORDER BY j.paused_until_ms), j.paused_until_ms LIMIT $3;
