@@ -12,7 +12,7 @@ from noonday.model.errors import Conflict, NotFound
 from noonday.model.execution import Cause, Outcome, State
 from noonday.model.firing import Decision, DecisionOutcome, Fire, Kind
 from noonday.model.ids import PARTITIONS, JobId, TenantId, execution_id
-from noonday.model.job import Concurrency, Job, JobState, Overlap, Priority, Target
+from noonday.model.job import CatchUp, CatchUpPolicy, Concurrency, Job, JobState, Overlap, Priority, Target
 from noonday.model.move import Move
 from noonday.model.pause import DueResume
 from noonday.model.receipt import Receipt
@@ -524,6 +524,24 @@ async def test_last_occurrence_of_a_schedule_fires_at_the_time_that_it_was_moved
     assert (await crank.fire()).dispatches == ()
     assert (await crank.fire_one(at_ms=NOW_MS + HOUR)).nominal_ms == NOW_MS + HOUR
     assert await crank.timeline() == []
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_left_out_occurrence_of_a_backlog_is_decided_when_its_turn_comes(crank: Crank, ordered: bool) -> None:
+    """One fire at a time is started of a backlog. Left-out occurrences behind it can still be undone, and are decided once."""
+    key = Concurrency("k", 1, ordered=ordered)
+    one = job(every(catch_up=CatchUp(CatchUpPolicy.ALL), concurrency=key))
+    two, three = NOW_MS + 2 * MINUTE, NOW_MS + 3 * MINUTE
+    await crank.add(one)
+    await crank.change(one, lambda before: skips.skip(before, two, 1, "ann", None, NOW_MS, audit()))
+    await crank.change(one, lambda before: moves.move(before, three, three + 30 * SECOND, "ann", None, NOW_MS, audit()))
+    first = await crank.fire(at_ms=NOW_MS + 5 * MINUTE)
+    assert ([each.nominal_ms for each in first.dispatches], first.decided) == ([NOW_MS], {})
+    await crank.settle(report(first.dispatches[0]))
+    second = await crank.fire(at_ms=NOW_MS + 6 * MINUTE)
+    assert [each.nominal_ms for each in second.dispatches] == [NOW_MS + MINUTE]
+    assert second.decided == {"SKIPPED": 1, "MOVED": 1}
+    assert await crank.fire_row(one) == Fire(three + 30 * SECOND, three + 30 * SECOND)
 
 
 async def test_paused_job_keeps_the_end_of_its_pause_until_it_is_resumed(

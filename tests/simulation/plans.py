@@ -410,8 +410,12 @@ class Plan:
             return "a one-shot is made up for"
         # The scheduler decides by its own clock; the store may date the decision by another clock.
         due_now = decision.decided_ms + self.skew_ms - definition.spread_ms
-        if due_now - decision.from_ms <= MISFIRE_MS:
-            return f"it was {due_now - decision.from_ms} ms late"
+        # A range around an occurrence that is left out is divided, and its first part tells how late it was.
+        first_ms = min(
+            d.from_ms for d in self.decisions if (d.outcome, d.decided_ms) == ("MISSED", decision.decided_ms)
+        )
+        if due_now - first_ms <= MISFIRE_MS:
+            return f"it was {due_now - first_ms} ms late"
         catch_up = definition.spec.catch_up
         if due_now - decision.to_ms > catch_up.window_sec * 1000:
             return None

@@ -122,6 +122,12 @@ def test_catch_up_policy_decides_which_times_may_be_missed() -> None:
     assert any("is not late" in each for each in after_a_stop(CatchUpPolicy.NONE, [11], 10))
 
 
+def test_missed_range_around_a_moved_time_began_when_its_first_part_did() -> None:
+    answers = asked("create", 0.5, cron()), asked("move", 0.7, shown=ShownJob(((6, 30.5),)))
+    rows = MadeUp().fired(13, late_ms=100).decided(1, 5, 5, "MISSED", 13.1).decided(6, 6, 1, "MOVED", 13.1)
+    assert problems(rows.decided(7, 12, 6, "MISSED", 13.1), *answers, until_sec=13.5, calm=False) == []
+
+
 def test_nothing_is_skipped_where_overlap_is_allowed_or_nothing_is_open() -> None:
     allowed, skipping = asked("create", 0.5, cron()), asked("create", 0.5, cron(overlap=Overlap.SKIP))
     rows = MadeUp().fired(1, 2, 4).decided(3, 3, 1, "SKIPPED", 3.01)

@@ -193,11 +193,9 @@ class FireBatch:
         takes its position in the order.
         """
         if limit.ordering_key and plan.fires[0] != entry.nominal_ms:
-            return FirePlan((), plan.decisions, plan.fires[0])
+            return _first_fires(plan, 0)
         room = 1 if limit.key else self._room(entry)
-        if len(plan.fires) <= room:
-            return plan
-        return FirePlan(plan.fires[:room], plan.decisions, plan.fires[room])
+        return plan if len(plan.fires) <= room else _first_fires(plan, room)
 
     def _take_slots(self, entry: Entry, limit: Limit) -> tuple[str, ...]:
         """Take one slot of each limit that a dispatched execution counts against, and return their names."""
@@ -293,6 +291,12 @@ class FireBatch:
         else:
             decided_ms = max((*plan.fires, *(d.to_ms for d in plan.decisions), entry.nominal_ms))
             self.writes.put(msgspec.structs.replace(entry, nominal_ms=decided_ms + 1), None, runs_left, ordering_key)
+
+
+def _first_fires(plan: FirePlan, count: int) -> FirePlan:
+    """Return the beginning of a plan. What it decides from the next fire on is decided with that fire."""
+    next_ms = plan.fires[count]
+    return FirePlan(plan.fires[:count], tuple(each for each in plan.decisions if each.to_ms < next_ms), next_ms)
 
 
 def _incident(entry: Entry, decision: Decision) -> NewIncident:
