@@ -26,13 +26,14 @@ from noonday.extras import Extra, require
 require(Extra.SERVER, "noonday.testing")
 
 from noonday.model.ids import PARTITIONS, execution_id, new_job_id
-from noonday.model.job import ms_of
+from noonday.model.job import JobSpec, ms_of
+from noonday.model.job_fields import Duration
 from noonday.model.message import Dispatch, Token
 from noonday.model.view import ExecutionView, JobView
 from noonday.ports.clock import Clock
 from noonday.runtime.immediate import run_now
 from noonday.sdk.payload import to_builtins
-from noonday.sdk.spec import Duration
+from noonday.sdk.registry import Registry
 from noonday.wiring.application import Noonday
 from noonday.wiring.embedded import Embedded
 from noonday.wiring.engine_queries import OWNER
@@ -40,6 +41,7 @@ from noonday.wiring.engine_thread import EngineLoop
 from noonday.wiring.running import FINAL_STATES, Running, latest_execution, require_success
 from noonday.wiring.settings import Settings
 from noonday.worker.context import Context
+from noonday.worker.enqueueing import Children, Enqueueing
 
 T = TypeVar("T")
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -194,7 +196,8 @@ class Testing:
         await engine.start_announced()
         ended = await engine.worker.finish_all()
         recorded = await engine.recorder.drain()
-        return fired, bool(taken or ended or recorded), ended
+        created = await engine.intake.child_jobs.run_once(now_ms)
+        return fired, bool(taken or ended or recorded or created), ended
 
     async def _next_due_ms(self) -> int | None:
         """Find the next due time or end of a pause after now.
@@ -274,11 +277,12 @@ def context(
     progress: Any = None,
     job_name: str | None = None,
     tenant: str = "default",
+    app: Registry | None = None,
 ) -> Context:
     """Return a context, to call a handler with: `await send_mail(noonday.testing.context(attempt=2), Mail("ada"))`.
 
     `progress` is what an earlier attempt has reported. Afterwards, `ctx.progress` is what the handler reported last. Use `cancel`
-    to ask the run to end.
+    to ask the run to end. `app` is the application whose handlers `ctx.enqueue` finds: `enqueued_by` returns the jobs.
     """
     job_id, due_ms = new_job_id(), ms_of(scheduled_at)
     dispatch = Dispatch(
@@ -301,7 +305,15 @@ def context(
         trace=None,
         name=job_name,
     )
-    return Context(dispatch, Token(attempt, due_ms), progress, _started_ms=due_ms)
+    registry = Registry() if app is None else app
+    children = Children(dispatch, Enqueueing(registry.spec_for, lambda: due_ms, registry.handlers))
+    return Context(dispatch, Token(attempt, due_ms), progress, _started_ms=due_ms, _children=children)
+
+
+def enqueued_by(ctx: Context) -> list[JobSpec]:
+    """Return the jobs that a handler has enqueued with the context that `context` made, oldest first."""
+    assert ctx._children is not None
+    return ctx._children.specs
 
 
 def cancel(ctx: Context, reason: str = "CANCELLED") -> None:

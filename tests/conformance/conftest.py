@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from noonday.ports.bus import Bus
+from noonday.ports.child_jobs import ChildJobs
 from noonday.ports.execution_search import ExecutionSearch
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
@@ -64,6 +65,11 @@ async def crank(store: Store) -> Crank:
 @pytest.fixture
 def jobs(store: Store) -> Jobs:
     return store.jobs
+
+
+@pytest.fixture
+def child_jobs(store: Store) -> ChildJobs:
+    return store.child_jobs
 
 
 @pytest.fixture

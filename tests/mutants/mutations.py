@@ -136,6 +136,32 @@ MUTANTS = (
     _mutant(
         "orphan-recovery-off", "lateness, I1", returning(SWEEPER, "Sweeper._requeue_orphans", "0"), kind="lose messages"
     ),
+    # The jobs of handlers.
+    _mutant("children-dropped", "children", returning(SETTLING, "_keeps_children", "False"), quick=True),
+    _mutant(
+        "children-of-failures",
+        "children",
+        returning(SETTLING, "_keeps_children", "True"),
+        wrapped(
+            "worker/run.py",
+            "Run._children",
+            after="result = self.context._children.encoded() if self.context and self.context._children else result",
+        ),
+    ),
+    _mutant(
+        "children-of-snoozes-are-the-same",
+        "children",
+        wrapped("model/child_job.py", "child_of", before="given['dispatch'] = 1"),
+    ),
+    _mutant(
+        "children-taken-before-they-are-created",
+        "children",
+        wrapped(
+            "intake/job_service.py",
+            "JobService.create_children",
+            before="await given['create']([], upsert=lambda before, new: None, audit=None)",
+        ),
+    ),
     # Other ways to break promises.
     _mutant(
         "hint-of-new-job-lost",

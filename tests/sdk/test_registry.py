@@ -10,9 +10,10 @@ import pytest
 from noonday.model.errors import Conflict, InvalidInput
 from noonday.model.handler import Mode
 from noonday.model.job import CatchUp, CatchUpPolicy, JobSpec, JobType, Overlap, Priority, Target
+from noonday.model.job_fields import JobFields
 from noonday.model.retry import RetryPolicy
 from noonday.sdk.registry import Registry
-from noonday.sdk.spec import JobFields, spec_of
+from noonday.sdk.spec import spec_of
 
 SOON = datetime(2030, 1, 31, 9, tzinfo=UTC)
 

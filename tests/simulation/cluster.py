@@ -237,7 +237,7 @@ class ClusterSimulation(Simulation):
     async def _be_recorder(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:
         leases = SimLeases(self.registrar, "recorder", self.network, process, clock)
         intake = IntakePart(drivers, around, new_id=self._new_id)
-        recorder = RecorderGroupRole(drivers, around, leases, ignore)
+        recorder = RecorderGroupRole(drivers, around, leases, ignore, intake.services.child_job_admission.admit)
         RoleGroup(around, compose(drivers, around, intake, recorder=recorder)).run()
 
     async def _be_worker(self, process: Process, clock: SimClock, drivers: Drivers, around: ProcessContext) -> None:

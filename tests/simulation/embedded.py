@@ -68,6 +68,7 @@ from noonday.wiring.settings.engine import WorkerSettings
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_commit, check_end
 from tests.simulation.ends_of_pauses import check_ends_of_pauses
+from tests.simulation.children import check_children, enqueue_children
 from tests.simulation.history import Answer, Effect, History, Logged, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World
 from tests.simulation.lateness import Scene, faults_of
@@ -398,6 +399,7 @@ class Simulation:
             self.history.problems.append(f"I18: {effect} started while the disk says {row}")
 
     async def _behave(self, ctx: Context, payload: dict[str, Any]) -> Any:
+        enqueue_children(ctx, payload.get("children", 0), self.history, named=self.load.retention is None)
         kind = payload.get("do", "nothing")
         if kind == "sleep":
             await asyncio.sleep(payload["sec"])
@@ -497,6 +499,8 @@ class Simulation:
             spec = msgspec.structs.replace(spec, target=target, payload=payload, timeout_sec=timeout_sec)
         if self.largest_message is not None and self.load.random.random() < 0.4:
             spec = msgspec.structs.replace(spec, payload={"v": 1, **self.load.random.choice(LARGE)})
+        if self.load.children and self.load.random.random() < 0.4:
+            spec = msgspec.structs.replace(spec, payload={**spec.payload, "children": self.load.random.randint(1, 3)})
         if self.load.unique_keys and self.load.random.random() < 0.5:
             spec = self._with_key(spec, caller)
         return await self.create(spec, caller)
@@ -776,6 +780,7 @@ class Simulation:
         yield from check_policies(rows, self.history, QUICK)
         faults = faults_of(self.history, self.world, self.recovery_ms)
         yield from check_ends_of_pauses(rows, self.history, faults, self.world.now_ms())
+        yield from check_children(rows, self.history)
         if self.largest_message is not None:
             yield from check_sizes(rows, self.history)
         if self.load.retention is not None:
@@ -836,6 +841,9 @@ class Simulation:
                WHERE x.state < 2 AND NOT (t.key IS NOT NULL AND t.due_ms IS NULL)"""
         ).fetchone()[0]
         waiting = self.disk.conn.execute("SELECT count(*) FROM timeline WHERE due_ms IS NOT NULL").fetchone()[0]
+        uncreated = self.disk.conn.execute("SELECT count(*) FROM child_jobs").fetchone()[0]
+        if uncreated:
+            return False
         overdue_ms = self.world.now_ms() - STILL_PAUSED_MS
         query = "SELECT count(*) FROM jobs WHERE state = 1 AND paused_until_ms > ?"
         return not open_ and not waiting and not self.disk.conn.execute(query, (overdue_ms,)).fetchone()[0]

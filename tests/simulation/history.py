@@ -74,6 +74,15 @@ class Passed(NamedTuple):
     fired_ms: int
 
 
+class Enqueued(NamedTuple):
+    """A job that a handler enqueued. It exists only if the dispatch succeeded or snoozed."""
+
+    execution: str
+    dispatch: int
+    job: str
+    is_named: bool
+
+
 class Logged(NamedTuple):
     """An entry of the log, and when it was written."""
 
@@ -116,6 +125,8 @@ class History:
     """(execution, dispatch) -> processes that had taken it, and since when."""
     passed: list[Passed] = field(default_factory=list)
     """Messages below a committed offset."""
+    enqueued: list[Enqueued] = field(default_factory=list)
+    """Jobs that handlers enqueued."""
     log: list[Logged] = field(default_factory=list)
     """Entries that workers and recorders wrote to the log."""
     log_ends: dict[int, int] = field(default_factory=dict)

@@ -32,6 +32,8 @@ class Load:
     """Some requests patch jobs, and trigger them with their own payload or past their overlap rule."""
     times: Random | None = None
     """If given, some occurrences are moved, and some pauses have an end. It has a stream of its own."""
+    children: bool = False
+    """Some handlers enqueue jobs."""
 
 
 def load_of(seed: int) -> Load:
@@ -48,4 +50,5 @@ def load_of(seed: int) -> Load:
         other_keeps_days=1 if seed % 26 < 3 else None,
         changes=seed % 31 < 9,
         times=Random(f"times/{seed}") if seed % 37 >= 26 else None,
+        children=seed % 37 < 14,
     )

@@ -34,6 +34,7 @@ from noonday.drivers.sqlite.store import SqliteStore, open_store
 from noonday.ports.alerts import Alerts
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
+from noonday.ports.child_jobs import ChildJobs
 from noonday.ports.endpoints import Endpoints
 from noonday.ports.execution_search import ExecutionSearch
 from noonday.ports.executions import Executions
@@ -80,6 +81,8 @@ class Store(Protocol):
 
     @property
     def jobs(self) -> Jobs: ...
+    @property
+    def child_jobs(self) -> ChildJobs: ...
     @property
     def firing(self) -> Firing: ...
     @property

@@ -13,6 +13,7 @@ from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import QuotaReservation, Quotas
 from noonday.model.caller import Caller
 from noonday.model.change import NewJob
+from noonday.model.child_job import ChildJob
 from noonday.model.errors import FLAWS_OF_BATCH, Flaw, InvalidInput, NoondayError, Unavailable
 from noonday.model.ids import JobId
 from noonday.model.job import Job, JobSpec, JobState, anchor_of, check, with_default_spread
@@ -84,19 +85,34 @@ class Drafter:
         """Return the draft of a job, or the error of an invalid spec. Raises Unavailable."""
         if isinstance(spec, NoondayError):
             return spec
+        return await self._draft_or_error(context, spec, self._new_id(), context.now_ms)
+
+    async def draft_children(
+        self, context: CreationContext, children: Sequence[ChildJob]
+    ) -> list[Draft | NoondayError]:
+        """Return a draft or an error for each child job, in order. A `runAt` may have passed since the job was enqueued."""
+        drafts = []
+        for number, child in enumerate(children, 1):
+            drafts.append(await self._draft_or_error(context, child.spec, child.job_id, child.enqueued_ms))
+            if number % DRAFTS_A_TURN == 0:
+                await asyncio.sleep(0)
+        return drafts
+
+    async def _draft_or_error(
+        self, context: CreationContext, spec: JobSpec, job_id: JobId, checked_ms: int
+    ) -> Draft | NoondayError:
         try:
-            return await self._draft(context, spec)
+            return await self._draft(context, spec, job_id, checked_ms)
         except Unavailable:
             raise  # the store failed; the job has no flaw
         except NoondayError as error:
             return error
 
-    async def _draft(self, context: CreationContext, spec: JobSpec) -> Draft:
+    async def _draft(self, context: CreationContext, spec: JobSpec, job_id: JobId, checked_ms: int) -> Draft:
         tenant, now_ms, settings = context.caller.tenant, context.now_ms, context.settings
-        check(spec, now_ms, context.maker_of)
+        check(spec, checked_ms, context.maker_of)
         plain = self._payloads.encode(spec.payload, tenant, settings.max_payload_bytes)
         warnings = () if self._catalogue.is_simple(spec) else await self._catalogue.check(spec)
-        job_id = self._new_id()
         with_spread = with_default_spread(spec, settings.default_spread_sec)
         job = Job(
             id=job_id,

@@ -19,8 +19,10 @@ from noonday.intake.name_clashes import KnownNames, NameClashes
 from noonday.intake.presenters import Presenter
 from noonday.intake.quotas import QuotaReservation, Quotas
 from noonday.intake.receipts import Receipts
+from noonday.model.audit import AuditEntry
 from noonday.model.caller import Caller
 from noonday.model.change import Change, ChangeResult
+from noonday.model.child_job import ChildJob
 from noonday.model.errors import Conflict, InvalidInput, NoondayError, VersionMismatch
 from noonday.model.filters import RunRequest
 from noonday.model.ids import JobId
@@ -28,8 +30,9 @@ from noonday.model.job import Job, JobSpec, text_of
 from noonday.model.rows import JobRow
 from noonday.model.snapshot import Snapshot
 from noonday.model.view import ExecutionView, JobView
+from noonday.ports.child_jobs import CreateChildren
 from noonday.ports.clock import Clock
-from noonday.ports.jobs import Decide, Jobs
+from noonday.ports.jobs import Decide, Jobs, Upsert
 from noonday.ports.queries import QueryStore
 from noonday.runtime.tracing import Tracing
 
@@ -151,6 +154,28 @@ class JobService:
             self._tracing.created(ids)
         return ids
 
+    async def create_children(
+        self, caller: Caller, children: Sequence[ChildJob], create: CreateChildren
+    ) -> list[NoondayError]:
+        """Create child jobs by `create`, in one transaction. Returns the errors of those that are refused.
+
+        The admission of their attempt has counted them against the quota.
+        """
+        with self._tracing.creating(len(children), None) as trace:
+            context = await self._context(caller, trace)
+            drafts = await self._drafter.draft_children(context, children)
+            valid, refused = valid_drafts(drafts), Refusals()
+            audit = self._audit_of(context, valid)
+            upsert = self._upsert_with(context, valid, refused)
+            changes = await create([draft.new for draft in valid], upsert=upsert, audit=audit)
+            if changes is None:
+                return []
+            self._on_created(len(valid) - len(changes), 0)
+            for change in changes:
+                await self._sender.send(change)
+            await self._sender.send_new([draft.new for draft in valid], context.now_ms)
+        return [*(draft for draft in drafts if isinstance(draft, NoondayError)), *refused.values()]
+
     async def _context(self, caller: Caller, trace: str | None, maker_of: str | None = None) -> CreationContext:
         now_ms = self._clock.now_ms()
         return CreationContext(caller, now_ms, trace, await self._quotas.settings(caller.tenant), maker_of)
@@ -173,17 +198,23 @@ class JobService:
         A draft that cannot update the job with its unique key is added to `refused`. If `refused` is None, the Conflict is raised
         and nothing is stored.
         """
-        caller, now_ms, audit, seal = context.caller, context.now_ms, None, None
-        if drafts:
-            count = {"jobs": len(drafts)} if len(drafts) > 1 else {}
-            audit = audit_entry(caller, "job.create", drafts[0].new.job.id, self._clock.now_ms(), count)
+        caller, now_ms, seal = context.caller, context.now_ms, None
         if idem:
             seal = lambda answers: self._receipts.of(caller, idem, now_ms, view(answers))  # noqa: E731
-        spread = frozenset(draft.new.job.id for draft in drafts if draft.has_default_spread)
-        upsert = partial(self._upsert, now_ms=now_ms, spread_by_default=spread, refused=refused)
+        audit, upsert = self._audit_of(context, drafts), self._upsert_with(context, drafts, refused)
         answers = await self._jobs.add([draft.new for draft in drafts], upsert=upsert, audit=audit, seal=seal)
         await self._after_adding(drafts, answers, room, now_ms)
         return answers
+
+    def _audit_of(self, context: CreationContext, drafts: Sequence[Draft]) -> AuditEntry | None:
+        if not drafts:
+            return None
+        count = {"jobs": len(drafts)} if len(drafts) > 1 else {}
+        return audit_entry(context.caller, "job.create", drafts[0].new.job.id, self._clock.now_ms(), count)
+
+    def _upsert_with(self, context: CreationContext, drafts: Sequence[Draft], refused: Refusals | None) -> Upsert:
+        spread = frozenset(draft.new.job.id for draft in drafts if draft.has_default_spread)
+        return partial(self._upsert, now_ms=context.now_ms, spread_by_default=spread, refused=refused)
 
     def _upsert(
         self,

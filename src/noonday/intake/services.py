@@ -10,6 +10,7 @@ from noonday.intake.backfill_service import BackfillService
 from noonday.intake.blockers import BlockerFinder
 from noonday.intake.catalogue import Catalogue
 from noonday.intake.change_sender import ChangeSender
+from noonday.intake.child_jobs import ChildJobAdmission
 from noonday.intake.dead_groups import DeadGroups
 from noonday.intake.dead_letter_service import DeadLetterService
 from noonday.intake.drafts import Drafter
@@ -82,6 +83,7 @@ class IntakeServices:
     presenter: Presenter
     sender: ChangeSender
     editor: JobEditor
+    child_job_admission: ChildJobAdmission
 
 
 def intake_services(
@@ -193,4 +195,5 @@ def intake_services(
         presenter=presenter,
         sender=sender,
         editor=editor,
+        child_job_admission=ChildJobAdmission(drafter, quotas, keyring, clock),
     )

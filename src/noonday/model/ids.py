@@ -41,6 +41,12 @@ def execution_id(job_id: JobId, nominal_ms: int, discriminator: str = "") -> Exe
     return ExecutionId(f"{time[:8]}-{time[8:]}-8{digest[:3]}-a{digest[3:6]}-{digest[6:18]}")
 
 
+def child_job_id(execution: ExecutionId, key: str) -> JobId:
+    """Return the id of a job that an execution enqueues under a key: of version 7, with the time of the execution's id."""
+    digest = blake2b(f"child|{execution}|{key}".encode(), digest_size=10).hexdigest()
+    return JobId(f"{execution[:13]}-7{digest[:3]}-b{digest[3:6]}-{digest[6:18]}")
+
+
 def discriminator(kind: str, key: str) -> str:
     """Return the discriminator of a trigger or backfill, which keeps it apart from the fire of the same nominal time."""
     return f"{kind}:{blake2b(key.encode(), digest_size=8).hexdigest()}"

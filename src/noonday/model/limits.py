@@ -39,6 +39,12 @@ PROGRESS_BYTES = 64 * KIB
 LOG_BYTES = 64 * KIB
 """Default maximum size of the log lines that are kept of an attempt."""
 
+ENQUEUED_JOBS = 1_000
+"""Default maximum number of jobs that an attempt enqueues."""
+
+ENQUEUED_BYTES = 256 * KIB
+"""Default maximum size of all jobs that an attempt enqueues, with their payloads."""
+
 LOGGED_DISPATCHES = 10
 """Number of dispatches of an execution, the last ones, whose log lines are kept."""
 
@@ -70,6 +76,7 @@ class Sizes:
     batch_jobs: int = 10_000
     message_bytes: int = MESSAGE_BYTES
     log_bytes: int = LOG_BYTES
+    enqueued_bytes: int = ENQUEUED_BYTES
 
     @property
     def pack_bytes(self) -> int:
@@ -83,10 +90,12 @@ class Sizes:
 
     @property
     def report_bytes(self) -> int:
-        """Maximum size of a report: a result, the last progress, log lines, a failure, an attempt record, and its head."""
+        """Maximum size of a report: a result, the last progress, log lines, a failure, an attempt record, enqueued jobs, and its
+        head.
+        """
         failure = _UTF8_BYTES * (FAILURE_CHARS + TRACEBACK_CHARS)
-        sealed = self.result_bytes + self.progress_bytes + self.log_bytes + ATTEMPT_RECORD_BYTES + 4 * SEALED_BYTES
-        return sealed + failure + HEAD_BYTES
+        values = (self.result_bytes, self.progress_bytes, self.log_bytes, ATTEMPT_RECORD_BYTES, self.enqueued_bytes)
+        return sum(values) + len(values) * SEALED_BYTES + failure + HEAD_BYTES
 
     @property
     def body_bytes(self) -> int:

@@ -97,6 +97,10 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="report
     """The endpoint that was called, if the outcome is evidence of its health: a success, or a failure that it caused."""
     logs: bytes | None = None
     """Ciphertext of the last log lines of the attempt. None if it logged nothing."""
+    children: bytes | None = None
+    """Ciphertext of the jobs that the handler enqueued. None unless the attempt succeeded or snoozed."""
+    children_count: int = 0
+    """Number of these jobs."""
 
 
 class HandlerInfo(msgspec.Struct, frozen=True, rename="camel"):

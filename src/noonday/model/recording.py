@@ -32,3 +32,5 @@ class SettleResult(msgspec.Struct, frozen=True):
     """Concurrency keys that have a free slot again."""
     usage: Usage = NOTHING
     """The usage that was added to tenants."""
+    with_children: int = 0
+    """Number of executions whose child jobs are to be created."""

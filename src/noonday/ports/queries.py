@@ -52,7 +52,7 @@ class QueryStore(ABC):
 
     @abstractmethod
     async def jobs_waiting(self, tenant: TenantId, most: int) -> int:
-        """Return how many jobs of a tenant wait for a time or are paused, counted up to `most`.
+        """Return how many jobs of a tenant wait for a time, are paused, or are child jobs that wait to be created, up to `most`.
 
         Only the job's row tells a paused job from a finished one. A driver may read just `most` or 10,000 jobs without a time,
         whichever is more.

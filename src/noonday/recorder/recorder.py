@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
@@ -59,8 +59,10 @@ class Recorder:
         tracing: Tracing,
         hint_ahead_ms: int,
         on_settled: Callable[[SettleResult], None] = lambda settled: None,
+        admit: Callable[[Sequence[Report]], Awaitable[Sequence[Report]]] | None = None,
     ) -> None:
-        """`on_settled` is called after each commit of a batch."""
+        """`on_settled` is called after each commit of a batch. `admit` returns a failure in place of a report whose child jobs
+        are refused."""
         self._partition = partition
         self._executions = executions
         self._health = HealthKeeper(endpoints, clock)
@@ -72,6 +74,7 @@ class Recorder:
         self._tracing = tracing
         self._hint_ahead_ms = hint_ahead_ms
         self._on_settled = on_settled
+        self._admit = admit
         self._checkpoint: Checkpoint | None = None
         self._taken_over: Checkpoint | None = None
         """Checkpoint of the partition's former recorder, until the log before it is read back."""
@@ -208,6 +211,8 @@ class Recorder:
         """Settle these entries in place of a batch. Counters change only after the store has committed."""
         assert self._checkpoint is not None
         reports, signs, tick_ms = _by_kind(entries)
+        if self._admit is not None and any(report.children is not None for report in reports):
+            reports = list(await self._admit(reports))
         signs_of_life = self._liveness.read(batch.entries)
         recent = self._with_ended(reports)
         now = Checkpoint(

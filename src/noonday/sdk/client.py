@@ -5,6 +5,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from noonday.model.job_fields import Duration
 from noonday.sdk.administration import AdministrationMethods
 from noonday.sdk.alert_preferences import AlertPreferencesClient
 from noonday.sdk.alerts import AlertsClient
@@ -17,7 +18,7 @@ from noonday.sdk.operations import OperationsClient
 from noonday.sdk.pauses import PauseMethods
 from noonday.sdk.problems import ClientClosed, Problem, ServerUnreachable
 from noonday.sdk.secrets import SecretsClient
-from noonday.sdk.spec import Duration, seconds_of
+from noonday.sdk.spec import seconds_of
 from noonday.sdk.tasks import TasksClient
 from noonday.sdk.tokens import TokenProvider, tokens_of
 from noonday.sdk.transport import Transport

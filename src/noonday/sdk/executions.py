@@ -10,11 +10,12 @@ import msgspec
 
 from noonday.model.errors import Busy, ExecutionFailed, NoondayError
 from noonday.model.execution import FINAL
+from noonday.model.job_fields import Duration
 from noonday.model.operation_view import ExecutionGroupList
 from noonday.model.view import ExecutionLogsView, ExecutionPage, ExecutionView, JobView
 from noonday.sdk.methods import ApiMethods, Listing
 from noonday.sdk.payload import decoder_of
-from noonday.sdk.spec import Duration, seconds_of
+from noonday.sdk.spec import seconds_of
 from noonday.sdk.transport import path_of
 
 FIRST_POLL_SEC = 0.05

@@ -13,20 +13,11 @@ from noonday.model import job
 from noonday.model.errors import Conflict, InvalidInput, nearest
 from noonday.model.handler import FailureHooks, Handler, Mode
 from noonday.model.job import JobSpec, JobType, Target
+from noonday.model.job_fields import DeclaredFields, Duration, EnqueueFields, JobFields
 from noonday.model.retry import RetryPolicy
 from noonday.model.view import ExecutionView
 from noonday.sdk.payload import label, result_decoder_of, shape_of, to_builtins
-from noonday.sdk.spec import (
-    TIMINGS,
-    DeclaredFields,
-    Duration,
-    EnqueueFields,
-    JobFields,
-    retry_policy_of,
-    seconds_of,
-    timing,
-    with_fields,
-)
+from noonday.sdk.spec import TIMINGS, retry_policy_of, seconds_of, timing, with_fields
 
 if TYPE_CHECKING:
     from noonday.sdk.client import Client

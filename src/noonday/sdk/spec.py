@@ -2,70 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
 from noonday.model.errors import Flaw, InvalidInput
-from noonday.model.job import (
-    JOB_BOUNDS,
-    CatchUp,
-    Concurrency,
-    Dst,
-    JobSpec,
-    JobType,
-    Overlap,
-    Priority,
-    bounds_text,
-    wire_name,
-)
+from noonday.model.job import JOB_BOUNDS, JobSpec, JobType, bounds_text, wire_name
+from noonday.model.job_fields import Duration, EnqueueFields
 from noonday.model.retry import RetryPolicy
 from noonday.sdk.conversion import convert, require_zone, unknown_field
 from noonday.sdk.payload import to_builtins
-
-Duration = float | timedelta
-"""A duration: seconds or a timedelta."""
-
-
-class DeclaredFields(TypedDict, total=False):
-    """Optional fields of a job declared in code, as in `JobSpec`."""
-
-    dst: Dst
-    phase_sec: Duration
-    start_at: datetime
-    end_at: datetime
-    max_runs: int
-    overlap: Overlap | str
-    catch_up: CatchUp
-    start_deadline_sec: Duration
-    spread_sec: Duration
-    concurrency: Concurrency
-    priority: Priority
-    heartbeat_timeout_sec: Duration
-    tags: tuple[str, ...]
-
-
-class JobFields(DeclaredFields, total=False):
-    """Optional fields of an enqueued job: those of a declared job, plus unique key, retry policy and timeout."""
-
-    unique_key: str
-    retry: RetryPolicy | Mapping[str, Any] | None
-    timeout: Duration | None
-
-
-class EnqueueFields(JobFields, total=False):
-    """The keyword arguments of `enqueue`: when the job runs, where, and its optional fields.
-
-    A job runs now, `at` a time, after a `delay`, on a `cron`, or `every` interval.
-    """
-
-    at: datetime | None
-    delay: Duration | None
-    cron: str | None
-    every: Duration | None
-    timezone: str | None
-    pool: str | None
-    name: str | None
 
 
 class EnqueueArguments(EnqueueFields, total=False):

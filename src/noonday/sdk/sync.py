@@ -5,6 +5,7 @@ import os
 import weakref
 from typing import Generic, Self, TypeVar
 
+from noonday.model.job_fields import Duration
 from noonday.sdk.administration import AdministrationMethods
 from noonday.sdk.alert_preferences import AlertPreferencesClient
 from noonday.sdk.alerts import AlertsClient
@@ -17,7 +18,6 @@ from noonday.sdk.operations import OperationsClient
 from noonday.sdk.pauses import PauseMethods
 from noonday.sdk.portal import Portal, blocking, paging
 from noonday.sdk.secrets import SecretsClient
-from noonday.sdk.spec import Duration
 from noonday.sdk.tasks import TasksClient
 from noonday.sdk.tokens import TokenProvider
 

@@ -164,6 +164,19 @@ class NewIncident(msgspec.Struct, frozen=True):
     message: str
 
 
+class NewChildren(msgspec.Struct, frozen=True):
+    """The child jobs of a dispatch that succeeded or snoozed."""
+
+    tenant: str
+    execution_id: ExecutionId
+    dispatch: int
+    job_id: JobId
+    jobs: int
+    """Number of child jobs."""
+    children: bytes
+    """Ciphertext, as base64 in JSON."""
+
+
 class SlotChange(msgspec.Struct, frozen=True):
     """A slot and the change of the number of executions that occupy it."""
 

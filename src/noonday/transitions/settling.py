@@ -29,7 +29,7 @@ from noonday.model.recording import SettleResult
 from noonday.model.retry import DEFAULT_POLICY
 from noonday.model.usage import usage_of
 from noonday.transitions.inputs import Inputs
-from noonday.transitions.rows import NewIncident
+from noonday.transitions.rows import NewChildren, NewIncident
 from noonday.transitions.write_set import WriteSet, as_json, rebased, transition
 
 _encode = msgspec.json.Encoder().encode
@@ -110,6 +110,7 @@ class Settlement:
             by_state=dict(writes.closed_by_state),
             freed=tuple(name for _, name in writes.freed),
             usage=usage_of(accepted),
+            with_children=len(writes.children),
         )
 
 
@@ -138,12 +139,13 @@ def split_successes(reports: Sequence[Report]) -> tuple[list[Report], list[Repor
     """Return the successes, which a driver may settle in bulk, and the other reports.
 
     A start whose end is in the same batch is dropped, because it adds nothing. A success after more than `KEPT_DISPATCHES`
-    dispatches is not settled in bulk, because its start may not be among the stored transitions.
+    dispatches is not settled in bulk, because its start may not be among the stored transitions; nor is one with child jobs.
     """
     ends = {(r.execution_id, r.dispatch, r.worker_id) for r in reports if r.outcome != Outcome.STARTED}
     successes, others = [], []
     for report in reports:
-        if report.outcome == Outcome.SUCCEEDED and report.dispatch <= KEPT_DISPATCHES:
+        is_simple = report.dispatch <= KEPT_DISPATCHES and report.children is None
+        if report.outcome == Outcome.SUCCEEDED and is_simple:
             successes.append(report)
         elif report.outcome != Outcome.STARTED or (report.execution_id, report.dispatch, report.worker_id) not in ends:
             others.append(report)
@@ -214,8 +216,19 @@ def _apply(writes: WriteSet, was: Execution, verdict: Verdict, report: Report | 
         writes.wait_unless_paused(now, max(at_ms, writes.now_ms, earliest_ms) + (verdict.wait_ms or 0))
     if rest is State.DEAD:
         writes.add_dead_letter(now.id)
+    if report and report.children is not None and _keeps_children(outcome, rest):
+        writes.children.append(_children_of(was, report.children, report.children_count))
     if was.pool != NOTICES_POOL and (kind := _incident(was, verdict, report)):
         writes.incidents.append(NewIncident(kind, now.tenant, now.id, now.job_id, _incident_text(was, report, outcome)))
+
+
+def _children_of(was: Execution, children: bytes, count: int) -> NewChildren:
+    return NewChildren(was.tenant, was.id, was.dispatch, was.job_id, count, children)
+
+
+def _keeps_children(outcome: Outcome, rest: State) -> bool:
+    """Return whether the child jobs of a dispatch are created: it succeeded, or snoozed and was not cancelled meanwhile."""
+    return rest is State.SUCCEEDED or (outcome is Outcome.SNOOZED and rest is State.PENDING)
 
 
 def _incident(was: Execution, verdict: Verdict, report: Report | None) -> str | None:

@@ -10,6 +10,7 @@ from noonday.model.job import Job
 from noonday.model.message import Report
 from noonday.model.slots import SlotKey
 from noonday.transitions.rows import (
+    NewChildren,
     NewExecutionRow,
     NewIncident,
     Redispatch,
@@ -44,6 +45,7 @@ class WrittenRows:
         self.dead_letters: list[str] = []
         """Executions that became dead letters."""
         self.incidents: list[NewIncident] = []
+        self.children: list[NewChildren] = []
         self.revoked: list[RevokedRow] = []
         self.redispatched: list[Redispatch] = []
         self.slots: Counter[SlotKey] = Counter()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from noonday.model.errors import AlreadyRunning, Conflict, InvalidInput
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.job_fields import Duration
 from noonday.model.view import ExecutionView, JobView
 from noonday.sdk.client import Client
 from noonday.sdk.enqueued import EnqueuedJob
 from noonday.sdk.registry import Registry
-from noonday.sdk.spec import Duration, EnqueueArguments
+from noonday.sdk.spec import EnqueueArguments
 from noonday.sdk.sync import SyncClient
 from noonday.sdk.tokens import TokenProvider
 from noonday.wiring.connected import Connected

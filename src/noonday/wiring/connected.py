@@ -6,9 +6,9 @@ from typing import Protocol
 
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.job_fields import Duration
 from noonday.model.view import ExecutionView, JobView
 from noonday.sdk.client import Client
-from noonday.sdk.spec import Duration
 
 
 class JobCommands(Protocol):

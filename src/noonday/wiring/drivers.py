@@ -10,6 +10,7 @@ from noonday.model.budget import EntryBudget
 from noonday.ports.alerts import Alerts
 from noonday.ports.breakers import Breakers
 from noonday.ports.bus import Bus
+from noonday.ports.child_jobs import ChildJobs
 from noonday.ports.clock import Clock
 from noonday.ports.completions import Completions
 from noonday.ports.endpoints import Endpoints
@@ -50,6 +51,7 @@ class Drivers:
 
     clock: Clock
     jobs: Jobs
+    child_jobs: ChildJobs
     firing: Firing
     executions: Executions
     query_store: QueryStore

@@ -53,12 +53,16 @@ class Engine:
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
         remote = RemoteRole(drivers.of_worker, context)
+        self.intake = IntakePart(drivers, context, live=scheduler.state, new_id=new_id)
         recorder = RecorderRole(
-            drivers, context, lambda: [*worker.worker.pools, *remote.pools.names], scheduler.on_settled
+            drivers,
+            context,
+            lambda: [*worker.worker.pools, *remote.pools.names],
+            scheduler.on_settled,
+            self.intake.services.child_job_admission.admit,
         )
         self.ownership, self.dispatcher = scheduler.ownership, scheduler.dispatcher
         self.recorder, self.worker = recorder.recorder, worker.worker
-        self.intake = IntakePart(drivers, context, live=scheduler.state, new_id=new_id)
         self.services, self.tasks, self.secrets = self.intake.services, self.intake.tasks, self.intake.secrets
         self.alerts, self.preferences = self.intake.alerts, self.intake.preferences
         roles = compose(

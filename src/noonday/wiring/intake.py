@@ -9,6 +9,7 @@ from noonday.alerts.notices import Notifier
 from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.intake.blockers import BlockerFinder
 from noonday.intake.resumer import Resumer
+from noonday.intake.child_jobs import ChildJobCreator
 from noonday.intake.services import intake_services
 from noonday.model.ids import JobId, new_job_id
 from noonday.tasks.endpoint_disabler import EndpointDisabler
@@ -71,6 +72,9 @@ class IntakePart:
         channels = channels_of(context.settings)
         self.alerts = AlertService(drivers.alerts, receipts, clock)
         self.preferences = PreferenceService(drivers.notices, channels, seal, notice_jobs, receipts, clock, bounds)
+        self.child_jobs = ChildJobCreator(
+            drivers.child_jobs, self.services.jobs, drivers.alerts, drivers.keyring, clock
+        )
         self.notifier = Notifier(drivers.alerts, drivers.notices, drivers.query_store, seal, notice_jobs, clock)
 
     def _make_notice_jobs(self, drivers: Drivers, new_id: Callable[[], JobId]) -> NoticeJobs:

@@ -10,9 +10,10 @@ from noonday.model.caller import Caller
 from noonday.model.errors import EngineStopped, ExecutionFailed, NoondayError, StoreUnavailable
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.job_fields import Duration
 from noonday.model.view import ExecutionView, JobView, PoolSettings
 from noonday.sdk.executions import result_timeout
-from noonday.sdk.spec import Duration, seconds_of
+from noonday.sdk.spec import seconds_of
 from noonday.wiring.engine_queries import OWNER, EngineAccess, EngineQueries
 from noonday.wiring.engine_thread import EngineLoop
 

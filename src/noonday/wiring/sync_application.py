@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from noonday.model.errors import Conflict, EngineStopped
 from noonday.model.ids import JobId
 from noonday.model.job import JobSpec
+from noonday.model.job_fields import Duration
 from noonday.model.view import ExecutionView, JobView
 from noonday.sdk.enqueued import EnqueuedJob
-from noonday.sdk.spec import Duration, EnqueueArguments
+from noonday.sdk.spec import EnqueueArguments
 from noonday.sdk.sync import SyncClient
 from noonday.wiring.connected import Connected, JobCommands
 from noonday.wiring.engine_queries import OWNER

@@ -14,27 +14,32 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import cache, partial
 from io import FileIO
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+from noonday.model.errors import Conflict
 from noonday.model.execution import Outcome
 from noonday.model.handler import Handler, Mode
 from noonday.worker.context import Cancelled, Context, _Done, log_fields
+from noonday.worker.enqueueing import EnqueuedChild, raised_again
 from noonday.worker.function_ref import FunctionRef
 from noonday.worker.handler_log import MAX_RECORD_CHARS, HandlerLogger, logger_of
 from noonday.worker.lifeline import end_with
 from noonday.worker.process_messages import (
     HEAD_BYTES,
     Call,
-    Cancel,
+    EnqueueAnswer,
+    EnqueueMessage,
     FromChild,
     HandlerEnded,
     HandlerEntered,
     LogMessage,
     ProgressMessage,
+    ToChild,
     decode_from_worker,
     packed,
 )
@@ -73,7 +78,7 @@ class _Channel:
         with self._sending:
             self._socket.sendall(packed(message))
 
-    def messages(self) -> Iterator[Call | Cancel]:
+    def messages(self) -> Iterator[ToChild]:
         stream = self._socket.makefile("rb")
         while len(head := stream.read(HEAD_BYTES)) == HEAD_BYTES:
             yield decode_from_worker(stream.read(int.from_bytes(head, "big")))
@@ -87,22 +92,45 @@ class _Channel:
 class _ProcessContext(Context):
     """A context that sends its heartbeats and log records to the worker."""
 
-    __slots__ = ("_log_level", "_send")
+    __slots__ = ("_answers", "_asking", "_converter", "_has_ended", "_log_level", "_send")
 
-    def __init__(self, call: Call, send: Callable[[ProgressMessage | LogMessage], None]) -> None:
+    def __init__(self, call: Call, send: Callable[[FromChild], None]) -> None:
         progress = None if call.progress is None else decode_json(call.progress)
         super().__init__(call.dispatch, call.token, progress, call.progress_limit)
         self._log_level = call.log_level
+        self._converter = call.converter
         self._send = send
+        self._asking = threading.Lock()
+        self._answers: SimpleQueue[EnqueueAnswer] = SimpleQueue()
+        self._has_ended = False
 
     def heartbeat(self, progress: Any = None) -> _Done:
         done = super().heartbeat(progress)
         self._send(ProgressMessage(None if progress is None else self._reported_progress))
         return done
 
+    def enqueue(self, handler: str | Callable[..., Any], payload: Any = None, **arguments: Any) -> EnqueuedChild:
+        """Let the worker enqueue the job, and return its answer or raise its error."""
+        name, module = (handler, None) if isinstance(handler, str) else (handler.__qualname__, _module_of(handler))
+        plain = _import(*self._converter.split(":"))(payload)
+        fields = {name: _as_seconds(value) for name, value in arguments.items()}
+        with self._asking:
+            if self._has_ended:
+                raise Conflict("ctx.enqueue cannot add a job: the attempt has ended")
+            self._send(EnqueueMessage(name, module, plain, fields))
+            answer = self._answers.get()
+        if answer.error is not None:
+            raise raised_again(answer.error, answer.detail)
+        return EnqueuedChild(answer.job_id, answer.name)
+
+    def note_answer(self, answer: EnqueueAnswer) -> None:
+        self._answers.put(answer)
+
     def stop_sending(self) -> None:
         """Send nothing more. A thread that the handler left behind must not send for the next handler."""
-        self._send = lambda message: None
+        with self._asking:
+            self._has_ended = True
+            self._send = lambda message: None
 
     def _new_logger(self) -> HandlerLogger:
         return HandlerLogger(logger_of(self.handler), log_fields(self._dispatch), self._forward)
@@ -119,7 +147,11 @@ def _receive_messages(channel: _Channel, calls: "SimpleQueue[tuple[Call, _Proces
             if isinstance(message, Call):
                 context = _ProcessContext(message, channel.send)
                 calls.put((message, context))
-            elif context is not None:
+            elif context is None:
+                continue
+            elif isinstance(message, EnqueueAnswer):
+                context.note_answer(message)
+            else:
                 context._cancel_reason = message.reason
     finally:
         _kill_group()
@@ -162,6 +194,15 @@ def _resolve(reference: FunctionRef, resolver: str) -> tuple[Any, Any, Any]:
         _load_script(reference.script)
     function = _import(reference.module, reference.name)
     return (function, *_import(*resolver.split(":"))(function))
+
+
+def _module_of(function: Callable[..., Any]) -> str:
+    """Return the module of a function as the worker knows it. The program of the worker has another name here."""
+    return "__main__" if function.__module__ == "__mp_main__" else function.__module__
+
+
+def _as_seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _import(module: str, name: str) -> Any:

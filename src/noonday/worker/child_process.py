@@ -14,15 +14,18 @@ from multiprocessing.spawn import get_executable
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from noonday.model.errors import NoondayError
+from noonday.model.errors import Conflict, NoondayError
 from noonday.worker.context import Context
 from noonday.worker.process_messages import (
     Call,
     Cancel,
+    EnqueueAnswer,
+    EnqueueMessage,
     FromChild,
     HandlerEnded,
     HandlerEntered,
     LogMessage,
+    ToChild,
     decode_from_child,
     packed,
     pop_messages,
@@ -121,7 +124,7 @@ class ChildProcess:
             await asyncio.wait([self._gone])
             raise asyncio.CancelledError
 
-    def _send(self, message: Call | Cancel) -> None:
+    def _send(self, message: ToChild) -> None:
         if self._channel.fileno() >= 0:
             self._outgoing += packed(message)
             self._write()
@@ -167,6 +170,9 @@ class ChildProcess:
         elif isinstance(message, LogMessage):
             if self._context is not None:
                 self._context.logger.relay(message.level, message.text)
+        elif isinstance(message, EnqueueMessage):
+            if self._context is not None:
+                self._send(_enqueue(self._context, message))
         elif self._context is not None:
             if message.progress is not None:
                 self._context._reported_progress = message.progress
@@ -204,6 +210,17 @@ class ChildProcess:
             self._on_gone(self)
             if not self._ended.done():
                 self._ended.set_result(None)
+
+
+def _enqueue(context: Context, message: EnqueueMessage) -> EnqueueAnswer:
+    """Enqueue a job for the handler of a child, with the answer that `ctx.enqueue` gives or the error that it raises."""
+    if context._children is None:
+        return EnqueueAnswer(error=Conflict.code, detail="this worker lets no handler enqueue jobs")
+    try:
+        child = context._children.enqueue_from_process(message.handler, message.module, message.payload, message.fields)
+    except NoondayError as error:
+        return EnqueueAnswer(error=error.code, detail=error.detail)
+    return EnqueueAnswer(child.job_id, child.name)
 
 
 def _do_nothing() -> None:

@@ -4,21 +4,24 @@ import threading
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
 
 from noonday.model.errors import Conflict, InvalidInput, NoondayError, PayloadTooLarge
 from noonday.model.execution import Failure
+from noonday.model.job_fields import EnqueueFields
 from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Dispatch, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.worker.attempt_log import LogRetention
+from noonday.worker.enqueueing import Children, EnqueuedChild
 from noonday.worker.handler_log import HandlerLogger, logger_of
 
 if TYPE_CHECKING:
     from noonday.worker.completing import Completer
 
+P = TypeVar("P")
 _LONGEST_SNOOZE_SEC = 366 * 86_400
 
 
@@ -87,6 +90,7 @@ class Context:
     _started_ms: int = 0
     _checked_ms: int = 0
     _log_retention: LogRetention | None = None
+    _children: Children | None = None
     _completed: bool = False
     _reported_progress: Any = None
     _has_new_heartbeat: bool = False
@@ -170,6 +174,35 @@ class Context:
         self._has_new_heartbeat = True
         return _DONE
 
+    @overload
+    def enqueue(
+        self, handler: Callable[["Context"], Any], payload: None = None, **arguments: Unpack[EnqueueFields]
+    ) -> EnqueuedChild: ...
+
+    @overload
+    def enqueue(
+        self, handler: Callable[["Context", P], Any], payload: P, **arguments: Unpack[EnqueueFields]
+    ) -> EnqueuedChild: ...
+
+    @overload
+    def enqueue(self, handler: str, payload: Any = None, **arguments: Unpack[EnqueueFields]) -> EnqueuedChild: ...
+
+    def enqueue(
+        self, handler: str | Callable[..., Any], payload: Any = None, **arguments: Unpack[EnqueueFields]
+    ) -> EnqueuedChild:
+        """Create a job once this attempt has succeeded or snoozed, with the arguments of `app.enqueue`. May be awaited.
+
+        If the attempt ends in any other way, the job is not created: the next attempt enqueues it. The job belongs to the tenant
+        of this execution, and starts after this attempt, so the handler cannot wait for it. Within an execution, a `name` means
+        one job: enqueued again under it, also after a snooze, it is the same job.
+
+        Raises InvalidInput for an invalid job, or more than `limits.enqueued_jobs`, PayloadTooLarge for more than
+        `limits.enqueued_bytes`, and Conflict for a second job with the same name.
+        """
+        if self._children is None:
+            raise Conflict("ctx.enqueue works only in a handler that a worker runs; in a test: noonday.testing.context")
+        return self._children.enqueue(handler, payload, arguments)
+
     def complete(self, connection: Any, result: Any = None, *, schema: str | None = None) -> Awaitable[None]:
         """Record this execution as SUCCEEDED in the transaction that is open on `connection`: `await ctx.complete(conn)`.
 
@@ -183,6 +216,11 @@ class Context:
         if self._completing is None:
             raise Conflict(
                 "ctx.complete works only in a coroutine handler on a cluster: return the result from the handler instead"
+            )
+        if self._children:
+            raise Conflict(
+                "ctx.complete cannot create the jobs of ctx.enqueue: create them in the same transaction, with "
+                "app.enqueue(..., connection=connection)"
             )
         return self._completing.complete(self, connection, result, schema)
 

@@ -14,6 +14,7 @@ from noonday.model.limits import PROGRESS_BYTES
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
 from noonday.worker.attempt_log import LogRetention
+from noonday.worker.enqueueing import Enqueueing
 from noonday.worker.failure_hooks import HookCaller
 from noonday.worker.failures import FAILURES, FailureLog
 from noonday.worker.process import ProcessHost
@@ -55,6 +56,7 @@ class Host:
         log_retention: LogRetention | None = None,
         hook_caller: HookCaller | None = None,
         remote: RemoteRuns | None = None,
+        enqueueing: Enqueueing | None = None,
     ) -> None:
         self._loop = loop
         self._clock = clock
@@ -74,6 +76,7 @@ class Host:
         self._on_ended = on_ended
         self._failure_log = failure_log or FailureLog()
         self._log_retention = log_retention
+        self._enqueueing = enqueueing
         self._hook_caller = hook_caller or HookCaller(loop)
         self.stepping: tuple[Run, float] | None = None
         """The run whose coroutine executes on the loop now, and since when. Other threads read it."""
@@ -179,7 +182,7 @@ class Host:
             self._enter(run)
         run.span = self._tracing.begin(run.dispatch)
         try:
-            arguments = run.open_payload(self._keyring, self._progress_limit, self._log_retention)
+            arguments = run.open_payload(self._keyring, self._progress_limit, self._log_retention, self._enqueueing)
         except Exception as error:
             self._enter(run)
             run.refuse(error)
@@ -287,6 +290,8 @@ class Host:
 
     def _end(self, run: Run) -> None:
         run.ended_ms = self._clock.now_ms()
+        if run.context is not None and run.context._children is not None:
+            run.context._children.close("the attempt has ended")
         if run.span is not None:
             self._tracing.end(run.span, run.outcome, run.failure.type if run.failure else None)
         self._on_ended(run)

@@ -8,6 +8,7 @@ from noonday.model.handler import Handler, Mode
 from noonday.ports.clock import Clock
 from noonday.runtime.tracing import Tracing
 from noonday.worker.attempt_log import LogRetention
+from noonday.worker.enqueueing import Enqueueing
 from noonday.worker.failure_hooks import HookCaller
 from noonday.worker.failures import FailureLog
 from noonday.worker.host import HandlerThread, Host
@@ -34,6 +35,7 @@ class Hosts:
         handlers_loop: asyncio.AbstractEventLoop,
         on_ended: Callable[[Run], None],
         remote: RemoteRuns | None = None,
+        enqueueing: Enqueueing | None = None,
     ) -> None:
         """Must be called on the control loop. `on_ended` is called on the loop of a host."""
         self._hook_caller = HookCaller(handlers_loop, options.hook_timeout_sec)
@@ -56,6 +58,7 @@ class Hosts:
                 log_retention=LogRetention(options.log_limit, options.log_level, clock.now_ms),
                 hook_caller=self._hook_caller,
                 remote=remote,
+                enqueueing=enqueueing,
             )
 
         one_host = handlers_loop is asyncio.get_running_loop() or modes <= {Mode.ASYNC}

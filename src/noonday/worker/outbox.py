@@ -134,22 +134,23 @@ def cut(oversized: Oversized[LogEntry]) -> LogEntry:
 def _cut_report(report: Report, oversized: Oversized[LogEntry]) -> Report:
     """Return a smaller report: without progress, attempt record and log lines, and with a shorter failure message.
 
-    If that is not enough, the result is dropped and the run fails: a result must not be dropped silently. The run is not retried,
-    because its result would not become smaller.
+    If that is not enough, result and enqueued jobs are dropped and the run fails: neither is dropped silently. The run is not
+    retried, because its report would not become smaller.
     """
     failure = report.failure and Failure(
         report.failure.type, clean(report.failure.message, _SHORT_TEXT), retryable=report.failure.retryable
     )
     small = msgspec.structs.replace(report, progress=None, details=None, logs=None, failure=failure)
     dropped_bytes = sum(len(each or b"") for each in (report.progress, report.details, report.logs))
-    if report.result is None or oversized.size_bytes - dropped_bytes <= oversized.limit_bytes:
+    is_kept = report.result is None and report.children is None
+    if is_kept or oversized.size_bytes - dropped_bytes <= oversized.limit_bytes:
         return small
     message = (
         f"the report of this run has {oversized.size_bytes} bytes, more than the log accepts ({oversized.limit_bytes}): return a "
-        "reference to the result instead"
+        "reference to the result instead, and enqueue fewer jobs at once"
     )
     failure = Failure("ReportTooLarge", message, retryable=False)
-    return msgspec.structs.replace(small, outcome=int(Outcome.FAILED), result=None, failure=failure)
+    return msgspec.structs.replace(small, outcome=int(Outcome.FAILED), result=None, children=None, failure=failure)
 
 
 def beats_of(

@@ -1,10 +1,12 @@
 """Messages between a worker and the processes that run its handlers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from noonday.model.execution import Failure
+from noonday.model.ids import JobId
 from noonday.model.message import Dispatch, Token
 from noonday.worker.function_ref import FunctionRef
 
@@ -17,6 +19,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
 
     function: FunctionRef
     resolver: str
+    converter: str
     dispatch: Dispatch
     token: Token
     payload: bytes | None
@@ -50,6 +53,26 @@ class LogMessage(msgspec.Struct, frozen=True, array_like=True, tag="log"):
     text: str
 
 
+class EnqueueMessage(msgspec.Struct, frozen=True, array_like=True, tag="enqueue"):
+    """Message of a child: the handler enqueues a job, and waits for the answer."""
+
+    handler: str
+    """The name of a handler, or of a function in `module`."""
+    module: str | None
+    payload: Any
+    fields: dict[str, Any]
+
+
+class EnqueueAnswer(msgspec.Struct, frozen=True, array_like=True, tag="enqueued"):
+    """To a child: the answer to its last EnqueueMessage."""
+
+    job_id: JobId | None = None
+    name: str | None = None
+    error: str | None = None
+    """The code of the error, if there is one."""
+    detail: str = ""
+
+
 class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """Message of a child: the handler has ended."""
 
@@ -64,10 +87,11 @@ class HandlerEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """True if the handler raised CancelledError or Cancelled."""
 
 
-FromChild = HandlerEntered | ProgressMessage | LogMessage | HandlerEnded
+FromChild = HandlerEntered | ProgressMessage | LogMessage | EnqueueMessage | HandlerEnded
+ToChild = Call | Cancel | EnqueueAnswer
 
 
-def packed(message: Call | Cancel | FromChild) -> bytes:
+def packed(message: ToChild | FromChild) -> bytes:
     """Return a message as bytes, with its size in front."""
     body = _encode(message)
     return len(body).to_bytes(HEAD_BYTES, "big") + body
@@ -88,4 +112,4 @@ def pop_messages(buffer: bytearray) -> Iterator[bytes]:
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_from_child = msgspec.msgpack.Decoder(FromChild).decode
-decode_from_worker = msgspec.msgpack.Decoder(Call | Cancel).decode
+decode_from_worker = msgspec.msgpack.Decoder(ToChild).decode

@@ -23,6 +23,7 @@ from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.runtime.tracing import sampled_traceparent
 from noonday.worker.attempt_log import LogRetention
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
+from noonday.worker.enqueueing import Children, Enqueueing
 from noonday.worker.identity import NOBODY, Identity
 
 INTERRUPTED = "INTERRUPTED"
@@ -88,7 +89,11 @@ class Run:
     span: Span | None = None
 
     def open_payload(
-        self, keyring: Keyring, progress_limit: int = PROGRESS_BYTES, log_retention: LogRetention | None = None
+        self,
+        keyring: Keyring,
+        progress_limit: int = PROGRESS_BYTES,
+        log_retention: LogRetention | None = None,
+        enqueueing: Enqueueing | None = None,
     ) -> tuple[Any, ...]:
         """Return the arguments of the handler: its context, and its payload if it takes one."""
         dispatch, handler = self.dispatch, self.handler
@@ -108,6 +113,7 @@ class Run:
             self.started_ms,
             self.checked_ms,
             log_retention,
+            None if enqueueing is None else Children(dispatch, enqueueing),
         )
         if handler.decode is None:
             return (self.context,)
@@ -244,6 +250,7 @@ class Run:
         context = context_of(self.dispatch.tenant, self.dispatch.job_id)
         progress = self.context._reported_progress if self.context else None
         attempt_record = self.context._attempt_record if self.context else None
+        children, count = self._children()
         logs = self.context._logger.kept_text() if self.context and self.context._logger else None
         return Report(
             self.dispatch.execution_id,
@@ -266,7 +273,16 @@ class Run:
             self.dispatch.attempt if attempt_record is not None or logs is not None else 0,
             self.dispatch.endpoint if self.reflects_endpoint_health else None,
             keyring.seal(logs, context) if logs is not None else None,
+            keyring.seal(children, context) if children is not None else None,
+            count,
         )
+
+    def _children(self) -> tuple[bytes | None, int]:
+        """Return the jobs that the handler enqueued, and their number, if the attempt ended in a way that creates them."""
+        if self.outcome not in (Outcome.SUCCEEDED, Outcome.SNOOZED) or self.context is None:
+            return None, 0
+        children = self.context._children
+        return (children.encoded(), len(children)) if children else (None, 0)
 
     @property
     def may_have_run(self) -> bool:

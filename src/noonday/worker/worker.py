@@ -31,6 +31,7 @@ from noonday.worker.connectivity import Connectivity
 from noonday.worker.control import ControlLoop
 from noonday.worker.deadlines import Deadlines
 from noonday.worker.ended import EndedRuns
+from noonday.worker.enqueueing import Enqueueing
 from noonday.worker.heartbeats import Heartbeats
 from noonday.worker.hosts import Hosts
 from noonday.worker.identity import new_identity
@@ -70,6 +71,7 @@ class Worker:
         handlers_loop: asyncio.AbstractEventLoop,
         completions: Completions | None = None,
         remote: RemoteHandlers | None = None,
+        enqueueing: Enqueueing | None = None,
         new_id: Callable[[], WorkerId] = new_worker_id,
     ) -> None:
         """Must be called on the control loop. Coroutine handlers run on `handlers_loop`, preferably in another thread.
@@ -96,6 +98,7 @@ class Worker:
             handlers_loop=handlers_loop,
             on_ended=ended.add_from_host,
             remote=remote_runs,
+            enqueueing=enqueueing,
         )
         capacity = Capacity(options, hosts.mixed_pools, clock, remote_runs.demand if remote_runs else None)
         active = ActiveRuns(hosts, capacity, ended, parked, clock, metrics, Abandoned(options.max_abandoned))

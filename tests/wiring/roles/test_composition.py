@@ -44,7 +44,8 @@ class Surface:
         return SchedulerRole(self.drivers, self.context, shares_partitions=shares_partitions)
 
     def recorder(self) -> RecorderGroupRole:
-        return RecorderGroupRole(self.drivers, self.context, self.drivers.leases, ignore)
+        admit = IntakePart(self.drivers, self.context).services.child_job_admission.admit
+        return RecorderGroupRole(self.drivers, self.context, self.drivers.leases, ignore, admit)
 
     def compose(
         self, scheduler: SchedulerRole | None = None, recorder: RecorderGroupRole | None = None

@@ -83,6 +83,7 @@ def payload_of(writes: WriteSet, limits: Mapping[SlotKey, int] | None = None) ->
         "decisions": writes.decisions,
         "dead_letters": writes.dead_letters,
         "incidents": writes.incidents,
+        "children": writes.children,
         "slots": writes.slot_changes(limits or {}),
         "touched_jobs": writes.touched_jobs,
     }

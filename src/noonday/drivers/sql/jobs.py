@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -48,6 +48,10 @@ class JobWrites(ABC):
         """Return a payload as the database stores it."""
         return payload
 
+    def loaded(self, stored: Any) -> bytes:
+        """Return a ciphertext that was read from the database."""
+        return bytes(stored)
+
     @abstractmethod
     async def insert(self, session: SqlSession, jobs: Sequence[NewJob]) -> None:
         """Insert jobs and their fire rows."""
@@ -73,12 +77,17 @@ class SqlJobs(Jobs):
         seal: Callable[[Sequence[ChangeResult | None]], Receipt] | None,
     ) -> list[ChangeResult | None]:
         async def work(session: SqlSession) -> list[ChangeResult | None]:
-            answers: list[ChangeResult | None] = [None] * len(jobs)
-            await self._writes.insert(session, await self._without_taken_keys(session, jobs, upsert, answers))
+            answers = await self.add_in(session, jobs, upsert)
             await self._audit.add(session, audit, seal(answers) if seal else None)
             return answers
 
         return await self._writes.transact(self._sessions, work)
+
+    async def add_in(self, session: SqlSession, jobs: Sequence[NewJob], upsert: Upsert) -> list[ChangeResult | None]:
+        """Store new jobs as `add` does, in the transaction of a session."""
+        answers: list[ChangeResult | None] = [None] * len(jobs)
+        await self._writes.insert(session, await self._without_taken_keys(session, jobs, upsert, answers))
+        return answers
 
     async def edit(
         self,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from noonday.drivers.sql.alerts import SqlAlerts
+from noonday.drivers.sql.child_jobs import SqlChildJobs
 from noonday.drivers.sql.endpoints import SqlEndpoints
 from noonday.drivers.sql.execution_search import SqlExecutionSearch
 from noonday.drivers.sql.jobs import JobWrites, SqlJobs
@@ -24,6 +25,7 @@ class SqlStore:
 
     database: Any
     jobs: SqlJobs
+    child_jobs: SqlChildJobs
     firing: Firing
     executions: Executions
     query_store: SqlQueryStore
@@ -47,9 +49,11 @@ class SqlStore:
         executions: Executions,
     ) -> Self:
         """Add the drivers that both databases share."""
+        jobs = SqlJobs(sessions, job_writes)
         return cls(
             database,
-            SqlJobs(sessions, job_writes),
+            jobs,
+            SqlChildJobs(sessions, job_writes, jobs),
             firing,
             executions,
             SqlQueryStore(sessions),

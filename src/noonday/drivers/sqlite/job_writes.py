@@ -1,6 +1,6 @@
 """Lock and write jobs in SQLite."""
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,3 +41,6 @@ class SqliteJobWrites(JobWrites):
 
     def stored_payload(self, payload: bytes) -> Any:
         return b64encode(payload).decode()
+
+    def loaded(self, stored: Any) -> bytes:
+        return b64decode(stored)

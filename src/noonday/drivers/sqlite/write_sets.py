@@ -213,6 +213,8 @@ def write(conn: sqlite3.Connection, writes: WriteSet) -> int:
         _run(conn, SQL.add_dead, writes.dead_letters, now_ms)
     if writes.incidents:
         _run(conn, SQL.add_incidents, writes.incidents, now_ms)
+    if writes.children:
+        _run(conn, SQL.add_children, writes.children)
     if writes.slots:
         change_slots(conn, writes.slots)
     return created

@@ -177,7 +177,8 @@ class Node:
 
     def _make_recorder(self) -> RecorderGroupRole:
         on_settled = self.scheduler.on_settled if self.scheduler else ignore
-        return RecorderGroupRole(self.drivers, self._context, self._make_leases("recorder"), on_settled)
+        admit = self.intake.services.child_job_admission.admit
+        return RecorderGroupRole(self.drivers, self._context, self._make_leases("recorder"), on_settled, admit)
 
     def _make_remote(self) -> RemoteRole:
         drivers = worker_drivers(self.settings, self._servers)

@@ -3,6 +3,7 @@
 from noonday.wiring.drivers import Drivers
 from noonday.wiring.intake import IntakePart
 from noonday.wiring.roles.alerts import dead_mans_switch, endpoint_disabling, incidents, notices
+from noonday.wiring.roles.child_jobs import child_jobs
 from noonday.wiring.roles.housekeeping import housekeeping
 from noonday.wiring.roles.operations import operations
 from noonday.wiring.roles.recorder import RecorderGroupRole, RecorderRole
@@ -26,15 +27,20 @@ def compose(
 ) -> list[ProcessRole]:
     """Return the given roles and those that go with them, in the order of their start.
 
-    A scheduler comes with housekeeping, bulk operations, the resumer and the dead man's switch, a recorder with the consumers
-    of the incidents that it records. `shows_clock`: whether housekeeping sets the clock offset gauge. False if a clock role does.
+    A scheduler comes with housekeeping, bulk operations, the resumer and the dead man's switch, a recorder with what creates the
+    child jobs and consumes the incidents that it records. `shows_clock`: whether housekeeping sets the clock offset gauge. False
+    if a clock role does.
     """
     roles: list[ProcessRole] = [role for role in (scheduler, recorder) if role is not None]
     if scheduler is not None:
         roles.append(housekeeping(drivers, context, shows_clock=shows_clock))
         roles += [operations(drivers, intake), resuming(drivers, intake)]
     if recorder is not None:
-        roles += [incidents(drivers, intake), endpoint_disabling(drivers, intake)]
+        roles += [
+            child_jobs(drivers, context, intake),
+            incidents(drivers, intake),
+            endpoint_disabling(drivers, intake),
+        ]
     if scheduler is not None:
         roles.append(dead_mans_switch(drivers, context.settings))
     if recorder is not None:

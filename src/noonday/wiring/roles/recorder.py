@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from noonday.model.errors import Unavailable
+from noonday.model.message import Report
 from noonday.model.recording import SettleResult
 from noonday.ports.leases import Leases
 from noonday.recorder.recorder import Recorder
@@ -16,6 +17,7 @@ from noonday.wiring.drivers import Drivers
 from noonday.wiring.roles.role import ProcessContext, ProcessRole
 
 OnSettled = Callable[[SettleResult], None]
+Admit = Callable[[Sequence[Report]], Awaitable[Sequence[Report]]]
 
 
 def ignore(settled: SettleResult) -> None:
@@ -26,10 +28,15 @@ class RecorderRole(ProcessRole):
     """The only recorder of an installation, for the only partition of the log."""
 
     def __init__(
-        self, drivers: Drivers, context: ProcessContext, pools: Callable[[], Sequence[str]], on_settled: OnSettled
+        self,
+        drivers: Drivers,
+        context: ProcessContext,
+        pools: Callable[[], Sequence[str]],
+        on_settled: OnSettled,
+        admit: Admit,
     ) -> None:
         """`pools` returns the pools of the worker in the same process."""
-        self.recorder = _recorder(drivers, context, on_settled, 0)
+        self.recorder = _recorder(drivers, context, on_settled, admit, 0)
         self._clock = drivers.clock
 
         async def names() -> Sequence[str]:
@@ -59,8 +66,10 @@ class RecorderRole(ProcessRole):
 class RecorderGroupRole(ProcessRole):
     """One of several recorders that share the partitions of the log."""
 
-    def __init__(self, drivers: Drivers, context: ProcessContext, leases: Leases, on_settled: OnSettled) -> None:
-        new_recorder = partial(_recorder, drivers, context, on_settled)
+    def __init__(
+        self, drivers: Drivers, context: ProcessContext, leases: Leases, on_settled: OnSettled, admit: Admit
+    ) -> None:
+        new_recorder = partial(_recorder, drivers, context, on_settled, admit)
         self.group = RecorderGroup(context.instance, leases, drivers.bus, drivers.clock, new_recorder)
         super().__init__(
             "recorders",
@@ -76,7 +85,14 @@ class RecorderGroupRole(ProcessRole):
             await self.group.leave()
 
 
-def _recorder(drivers: Drivers, context: ProcessContext, on_settled: OnSettled, partition: int) -> Recorder:
+def _recorder(
+    drivers: Drivers, context: ProcessContext, on_settled: OnSettled, admit: Admit, partition: int
+) -> Recorder:
+    def note(settled: SettleResult) -> None:
+        if settled.with_children:
+            context.child_jobs_wake.set()
+        on_settled(settled)
+
     return Recorder(
         instance=context.instance,
         partition=partition,
@@ -89,7 +105,8 @@ def _recorder(drivers: Drivers, context: ProcessContext, on_settled: OnSettled, 
         metrics=context.metrics,
         tracing=context.tracing,
         hint_ahead_ms=context.hint_ahead_ms,
-        on_settled=on_settled,
+        on_settled=note,
+        admit=admit,
     )
 
 

@@ -22,6 +22,8 @@ class ProcessContext:
     tracing: Tracing
     dispatcher_wake: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when an entry may be due. Wakes the dispatcher, if this process has one."""
+    child_jobs_wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a recorder of this process has stored child jobs. Wakes the loop that creates them."""
 
     @property
     def hint_ahead_ms(self) -> int:

@@ -8,11 +8,14 @@ from typing import Any
 from noonday.model.handler import Handler
 from noonday.model.ids import WorkerId, new_worker_id
 from noonday.model.pool import BUILT_IN_POOLS
+from noonday.ports.clock import Clock
 from noonday.runtime.supervise import StopDeadline, Tasks
+from noonday.sdk.registry import Registry
 from noonday.wiring.drivers import WorkerDrivers
 from noonday.wiring.roles.role import ProcessContext, ProcessRole
 from noonday.wiring.settings import Settings
 from noonday.wiring.stopping import drain_left_sec
+from noonday.worker.enqueueing import Enqueueing
 from noonday.worker.options import WorkerOptions
 from noonday.worker.worker import Worker
 
@@ -47,6 +50,7 @@ class WorkerRole(ProcessRole):
             options=_options(context.settings, concurrency, frozen_after_sec),
             handlers_loop=handlers_loop,
             completions=drivers.completions,
+            enqueueing=_enqueueing(context.settings, handlers, drivers.clock),
             new_id=new_id,
         )
 
@@ -66,6 +70,14 @@ class WorkerRole(ProcessRole):
     async def finish(self, tasks: Tasks, deadline: StopDeadline) -> None:
         """Let runs end within the drain time that is left, and interrupt the others."""
         await self.worker.close(drain_left_sec(self._settings, deadline))
+
+
+def _enqueueing(settings: Settings, handlers: Mapping[tuple[str, str], Handler], clock: Clock) -> Enqueueing:
+    """Let handlers enqueue jobs as their application does. Built-in handlers are for the services that they belong to."""
+    registry = Registry()
+    registry.handlers = {key: handler for key, handler in handlers.items() if handler.pool not in BUILT_IN_POOLS}
+    limits = settings.limits
+    return Enqueueing(registry.spec_for, clock.now_ms, registry.handlers, limits.enqueued_jobs, limits.enqueued_bytes)
 
 
 def _options(settings: Settings, concurrency: Mapping[str, int], frozen_after_sec: float | None) -> WorkerOptions:

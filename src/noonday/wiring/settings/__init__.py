@@ -82,4 +82,5 @@ class Settings(Section, frozen=True, kw_only=True):
             limits.batch_jobs,
             self.kafka.message_bytes,
             limits.log_bytes,
+            limits.enqueued_bytes,
         )

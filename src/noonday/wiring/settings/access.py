@@ -71,6 +71,17 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             description="Maximum size of the log lines that are kept of each attempt, in bytes: the last ones. 0 keeps none.",
         ),
     ] = 65_536
+    enqueued_jobs: Annotated[
+        int, Meta(ge=0, le=10_000, description="Maximum number of jobs that one attempt of a handler may enqueue.")
+    ] = 1_000
+    enqueued_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=67_108_864,
+            description="Maximum size of the jobs that one attempt of a handler may enqueue, with their payloads, in bytes.",
+        ),
+    ] = 262_144
     batch_jobs: Annotated[int, Meta(ge=1, le=1_000_000, description="Maximum number of jobs in one batch request.")] = (
         10_000
     )

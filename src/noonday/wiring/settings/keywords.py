@@ -76,6 +76,8 @@ class SettingKeywords(TypedDict, total=False):
     limits_progress_bytes: int
     limits_result_bytes: int
     limits_log_bytes: int
+    limits_enqueued_jobs: int
+    limits_enqueued_bytes: int
     limits_batch_jobs: int
     limits_idempotency_hours: int
     limits_connections: int

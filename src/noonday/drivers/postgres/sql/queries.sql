@@ -299,7 +299,7 @@ FROM ((SELECT * FROM dead
 SELECT died_ms, archived = 1 AS archived, retried_as::text FROM dead WHERE execution_id = $2::uuid AND tenant = $1;
 
 -- name: jobs_waiting
--- Return how many jobs of a tenant have a due time or are paused, up to a limit.
+-- Return how many jobs of a tenant have a due time, are paused, or are enqueued by handlers and not created yet, up to a limit.
 -- Differs: reads the index of the tenant's rows: first those with a due time, then the paused ones among those without.
 WITH timed AS MATERIALIZED (
     SELECT count(*) AS jobs
@@ -307,7 +307,9 @@ WITH timed AS MATERIALIZED (
           WHERE (t.tenant, t.due_ms) >= ($1::text, 0) AND (t.tenant, t.due_ms) <= ($1, 9223372036854775807) AND t.kind = 0
           ORDER BY t.tenant, t.due_ms LIMIT $2::bigint) page
 )
-SELECT least($2, timed.jobs + CASE WHEN timed.jobs >= $2 THEN 0 ELSE (
+SELECT least($2, timed.jobs
+             + (SELECT coalesce(sum(c.jobs), 0) FROM (SELECT jobs FROM child_jobs WHERE tenant = $1 LIMIT $2) c)
+             + CASE WHEN timed.jobs >= $2 THEN 0 ELSE (
     SELECT count(*)
     FROM (SELECT t.key FROM timeline t WHERE t.tenant = $1 AND t.due_ms IS NULL AND t.kind = 0
           LIMIT greatest($2, 10000)) timeless

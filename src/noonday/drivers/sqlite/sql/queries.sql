@@ -233,9 +233,9 @@ FROM (SELECT * FROM dead
 SELECT died_ms, archived, retried_as FROM dead WHERE execution_id = ?2 AND tenant = ?1;
 
 -- name: jobs_waiting
--- Return how many jobs of a tenant have a due time or are paused, up to a limit.
+-- Return how many jobs of a tenant have a due time, are paused, or are enqueued by handlers and not created yet, up to a limit.
 -- Differs: no index has the tenant, so the query reads the timeline until it has counted enough.
-SELECT count(*)
+SELECT min(?2, count(*) + (SELECT coalesce(sum(c.jobs), 0) FROM (SELECT jobs FROM child_jobs WHERE tenant = ?1 LIMIT ?2) c))
 FROM (SELECT 1 FROM timeline t
       WHERE t.tenant = ?1 AND t.kind = 0
             AND (t.due_ms IS NOT NULL OR EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = ?1 AND j.id = t.key AND j.state = 1))

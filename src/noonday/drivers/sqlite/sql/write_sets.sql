@@ -76,6 +76,14 @@ INSERT INTO incidents (kind, tenant, execution_id, job_id, message, at_ms)
 SELECT e.value ->> 'kind', e.value ->> 'tenant', e.value ->> 'execution_id', e.value ->> 'job_id', e.value ->> 'message', ?2
 FROM json_each(?1) e;
 
+-- name: add_children
+-- Insert the child jobs of executions, which are created later.
+INSERT INTO child_jobs (tenant, execution_id, dispatch, job_id, jobs, children)
+SELECT e.value ->> 'tenant', e.value ->> 'execution_id', e.value ->> 'dispatch', e.value ->> 'job_id', e.value ->> 'jobs',
+       e.value ->> 'children'
+FROM json_each(?1) e WHERE true
+ON CONFLICT DO NOTHING;
+
 -- name: turns_of_jobs
 -- Return the first open executions of some jobs that do not allow overlap, up to a limit of each, and the first buffered one.
 SELECT json_group_array(json(json))
