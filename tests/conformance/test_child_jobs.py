@@ -109,7 +109,7 @@ async def test_child_jobs_are_created_once(crank: Crank, child_jobs: ChildJobs, 
     assert await query_store.jobs_waiting(TENANT, 10) == 1
 
 
-async def test_of_two_processes_that_create_the_same_child_jobs_one_does(crank: Crank, child_jobs: ChildJobs) -> None:
+async def test_one_of_several_processes_creates_the_same_child_jobs(crank: Crank, child_jobs: ChildJobs) -> None:
     of = await fired(crank)
     await crank.settle(report(of, children=SEALED))
     (waiting,) = await child_jobs.waiting(TENANT, 10)

@@ -27,7 +27,7 @@ def classes(path: Path) -> Iterator[ast.ClassDef]:
 
 
 def public_methods(found: ast.ClassDef) -> list[str]:
-    """Functions, and descriptors that are made by a call, such as `create = blocking(JobMethods.create)`."""
+    """Functions, and descriptors that are made by a call, such as `create = blocking(JobMethods.create)`. Overloads are one."""
     names = []
     for node in found.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -36,7 +36,7 @@ def public_methods(found: ast.ClassDef) -> list[str]:
             isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Name)
         ):
             names.append(node.targets[0].id)
-    return [name for name in names if not name.startswith("_")]
+    return [name for name in dict.fromkeys(names) if not name.startswith("_")]
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ app.handler(process=True, retry=ONCE)(refused_in_a_process)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", [on_the_loop, in_a_thread, in_a_process])
-async def test_what_the_attempt_that_succeeds_enqueues_runs(function: Callable[..., Any]) -> None:
+async def test_an_attempt_that_succeeds_has_its_jobs_run(function: Callable[..., Any]) -> None:
     async with app.embedded(":memory:") as engine:
         parent = await app.enqueue(function, 5)
         job_id = await app.result(parent, timeout=60)

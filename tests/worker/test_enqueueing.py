@@ -62,7 +62,7 @@ def test_a_job_is_enqueued_by_function_or_by_name_with_the_arguments_of_the_appl
     assert {each.enqueued_ms for each in found} == {NOW_MS}
 
 
-async def test_what_enqueue_returns_may_be_awaited() -> None:
+async def test_the_answer_of_enqueue_may_be_awaited() -> None:
     child = children_of().enqueue(send, "ada", {"name": "first"})
     awaited: EnqueuedChild = await child
     assert awaited is child

@@ -43,8 +43,7 @@ class ProcessHost:
     """Runs handlers in at most `limit` processes, which are started when needed and reused.
 
     `resolver` names (`module:function`) the function from which a child gets the `(decode, encode)` of a handler's function:
-    they are closures, and cannot be sent. `converter` names the one that converts payloads of enqueued jobs to JSON builtins. A
-    handler that continues for `cancel_grace_sec` after it was asked to end is killed,
+    they are closures, and cannot be sent. A handler that continues for `cancel_grace_sec` after it was asked to end is killed,
     with every process it has started. `on_entered` is called on the loop when the handler of a run is entered. A process that
     has not entered its handler within `enter_within_sec` is killed.
     """
@@ -53,7 +52,6 @@ class ProcessHost:
         self,
         limit: int,
         resolver: str = "noonday.sdk.payload:codec_of",
-        converter: str = "noonday.sdk.payload:to_builtins",
         *,
         cancel_grace_sec: float = 10.0,
         enter_within_sec: float = ENTER_WITHIN_SEC,
@@ -61,7 +59,6 @@ class ProcessHost:
     ) -> None:
         self._free = asyncio.Semaphore(limit)
         self._resolver = resolver
-        self._converter = converter
         self._grace_sec = cancel_grace_sec
         self._enter_within_sec = enter_within_sec
         self._on_entered = on_entered
@@ -105,7 +102,6 @@ class ProcessHost:
         return Call(
             reference_to(run.handler.call),
             self._resolver,
-            self._converter,
             msgspec.structs.replace(dispatch, payload=None, progress=None),
             run.token,
             None if dispatch.payload is None else keyring.open(dispatch.payload, context),

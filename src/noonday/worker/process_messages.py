@@ -14,12 +14,14 @@ HEAD_BYTES = 4
 """Length of the size that precedes each message."""
 
 
+CONVERTER = "noonday.sdk.payload:to_builtins"
+
+
 class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     """To a child: run a handler."""
 
     function: FunctionRef
     resolver: str
-    converter: str
     dispatch: Dispatch
     token: Token
     payload: bytes | None
@@ -28,6 +30,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     progress_limit: int
     log_level: int = 0
     """Lowest level of the records that the worker wants."""
+    converter: str = CONVERTER
+    """The function (`module:function`) that converts the payload of an enqueued job to JSON builtins."""
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):

@@ -29,7 +29,7 @@ from tests.support.factories import job
 
 OF_SCHEDULER = {"dispatcher", "hydrator", "sweeper", "replanner", "tenants", "bus", "ownership"}
 WITH_SCHEDULER = {"housekeeper", "operations", "resumer", "dead-mans-switch"}
-WITH_RECORDER = {"incidents", "endpoint-disabler", "notifier"}
+WITH_RECORDER = {"child-jobs", "incidents", "endpoint-disabler", "notifier"}
 SETTINGS = Settings(data=MEMORY)
 
 

@@ -159,5 +159,5 @@ def _flaws_of_sizes(settings: Settings) -> Iterator[Flaw]:
 
 _LIMITS_OF = {
     "dispatch": "limits.payload_bytes or limits.progress_bytes",
-    "report": "limits.result_bytes or limits.progress_bytes",
+    "report": "limits.result_bytes, limits.progress_bytes or limits.enqueued_bytes",
 }
