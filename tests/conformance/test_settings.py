@@ -49,6 +49,14 @@ async def test_handler_is_described_by_the_newest_worker(crank: Crank, settings_
     assert await settings_store.find_handler("mail", HANDLER) is None
 
 
+async def test_handlers_of_a_pool_are_listed_by_name(crank: Crank, settings_store: SettingsStore) -> None:
+    assert await settings_store.handler_names(POOL, 10) == []
+    names = ("b", "a", "c")
+    await crank.settle(signs=[hello("w-1", *(HandlerInfo(POOL, each) for each in names), HandlerInfo("mail", "d"))])
+    assert await settings_store.handler_names(POOL, 10) == ["a", "b", "c"]
+    assert await settings_store.handler_names(POOL, 2) == ["a", "b"]
+
+
 # Tenants
 
 

@@ -45,6 +45,26 @@ async def test_handler_that_no_worker_has_yet_is_a_warning(parts: Parts, catalog
     assert warning == f"no worker has registered handler {HANDLER!r} in pool {POOL!r} yet: executions will wait"
 
 
+async def test_the_warning_of_an_unknown_handler_names_the_nearest_one(parts: Parts, catalogue: Catalogue) -> None:
+    infos = [HandlerInfo(POOL, name) for name in ("send_invoice", "send_report")]
+    await parts.crank.settle(signs=[hello("w-1", *infos), hello("w-2", HandlerInfo("mail", "send_invoices"))])
+    (warning,) = await catalogue.check(spec(target=Target(POOL, "send_invoces")))
+    assert warning.endswith("yet: executions will wait; did you mean 'send_invoice'?")
+    (warning,) = await catalogue.check(spec(target=Target(POOL, "zzz")))
+    assert warning.endswith("yet: executions will wait")
+
+
+async def test_a_handler_that_is_registered_later_is_suggested_after_a_second(
+    parts: Parts, catalogue: Catalogue
+) -> None:
+    await parts.crank.settle(signs=[hello("w-1", HandlerInfo(POOL, "other"))])
+    wanted = spec(target=Target(POOL, "send"))
+    assert "did you mean" not in (await catalogue.check(wanted))[0]
+    await parts.crank.settle(signs=[hello("w-2", HandlerInfo(POOL, "sends"))])
+    parts.clock.advance(1)
+    assert "did you mean 'sends'?" in (await catalogue.check(wanted))[0]
+
+
 async def test_pool_that_was_just_created_is_found_at_once(parts: Parts, catalogue: Catalogue) -> None:
     assert await catalogue.pools(POOL) == []
     await parts.store.settings_store.put_pool(POOL, PoolSettings(), audit())

@@ -15,6 +15,8 @@ from noonday.ports.settings import SettingsStore
 
 _FRESH_SEC = 1.0
 MAX_TEXT_CHARS = 500
+MAX_COMPARED = 1_000
+"""Maximum number of handlers of a pool that an unknown name is compared with."""
 
 
 class Catalogue:
@@ -25,6 +27,8 @@ class Catalogue:
         self._clock = clock
         self._pools: frozenset[str] = frozenset()
         self._handlers: dict[tuple[str, str], tuple[HandlerInfo, Any] | None] = {}
+        self._names: dict[str, list[str]] = {}
+        """Names of the handlers of a pool."""
         self._until = 0.0
 
     async def check(self, spec: JobSpec) -> tuple[str, ...]:
@@ -45,11 +49,17 @@ class Catalogue:
             )
         found = await self._handler(target.pool, target.handler)
         if found is None:
-            return (
-                f"no worker has registered handler {target.handler!r} in pool {target.pool!r} yet: executions will wait",
-            )
+            return (await self._unknown_handler(target.pool, target.handler),)
         _check_payload(spec.payload, found[1], target.handler)
         return ()
+
+    async def _unknown_handler(self, pool: str, name: str) -> str:
+        """Return the warning of a job whose handler no worker has registered, with the registered name that is most like it."""
+        if pool not in self._names:
+            self._names[pool] = await self._settings_store.handler_names(pool, MAX_COMPARED)
+        guess = nearest(name, self._names[pool])
+        hint = f"; did you mean {guess!r}?" if guess else ""
+        return f"no worker has registered handler {name!r} in pool {pool!r} yet: executions will wait{hint}"
 
     async def pools(self, required: str) -> list[str]:
         """Return the names of all pools. They are read again if `required` is not among them."""
@@ -68,6 +78,7 @@ class Catalogue:
         """Drop the copy, so that the next call reads the store."""
         self._pools = frozenset()
         self._handlers = {}
+        self._names = {}
 
     async def _read_pools(self) -> None:
         self._pools = frozenset(await self._settings_store.pool_names())

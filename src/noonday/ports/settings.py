@@ -35,6 +35,10 @@ class SettingsStore(ABC):
     async def find_handler(self, pool: str, handler: str) -> HandlerInfo | None: ...
 
     @abstractmethod
+    async def handler_names(self, pool: str, most: int) -> list[str]:
+        """Return the names of the handlers that workers have registered in a pool, in order, at most `most` of them."""
+
+    @abstractmethod
     async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
         """Store the settings of a pool and its cap. Executions that are dispatched at present count against the cap."""
 

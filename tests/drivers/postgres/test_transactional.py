@@ -184,6 +184,7 @@ async def test_pools_and_handlers_are_known(caller: Caller, crank: Crank, schema
             POOL, HANDLER
         )
         assert await registry.find_handler(POOL, "no_such") is None
+        assert await registry.handler_names(POOL, 10) == [HANDLER]
 
 
 # Completing

@@ -124,6 +124,9 @@ class CallersRegistry:
         text = await self._connection.value(SQL.handler, pool, name)
         return None if text is None else read_stored(text, HandlerInfo)
 
+    async def handler_names(self, pool: str, most: int) -> list[str]:
+        return msgspec.json.decode(await self._connection.value(SQL.handler_names, pool, most), type=list[str])
+
     async def find_tenant(self, tenant: TenantId) -> tuple[TenantSettings, int] | None:
         """Return the settings of a tenant. The time they were saved is always 0."""
         text = await self._connection.value(SQL.tenant, tenant)

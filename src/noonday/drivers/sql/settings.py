@@ -71,6 +71,10 @@ class SqlSettingsStore(SettingsStore):
         found: HandlerInfo | None = await self._sessions.decode(HandlerInfo, self._sql.handler, pool, handler)
         return found
 
+    async def handler_names(self, pool: str, most: int) -> list[str]:
+        names: list[str] = await self._sessions.decode(list[str], self._sql.handler_names, pool, most)
+        return names
+
     async def put_pool(self, name: str, settings: PoolSettings, audit: AuditEntry) -> None:
         async def work(session: SqlSession) -> None:
             await session.execute(self._sql.put_pool, name, as_json(settings))

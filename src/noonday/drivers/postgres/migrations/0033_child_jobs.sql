@@ -109,3 +109,9 @@ BEGIN
     END IF;
     RETURN created;
 END $$;
+
+-- Return the names of the handlers of a pool, up to a limit.
+CREATE FUNCTION callers_handler_names(wanted_pool text, most bigint) RETURNS text LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT coalesce(json_agg(name ORDER BY name), '[]')::text
+    FROM (SELECT name FROM handlers WHERE pool = wanted_pool ORDER BY pool, name LIMIT most) named
+$$;

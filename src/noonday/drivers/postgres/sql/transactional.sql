@@ -18,6 +18,10 @@ SELECT callers_pools();
 -- Return the declaration of a handler.
 SELECT callers_handler($1::text, $2::text);
 
+-- name: handler_names
+-- Return the names of the handlers of a pool, up to a limit.
+SELECT callers_handler_names($1::text, $2::bigint);
+
 -- name: tenant
 -- Return the settings of a tenant.
 SELECT callers_tenant($1::text);

@@ -6,6 +6,10 @@ SELECT json_group_array(name) FROM (SELECT name FROM pools ORDER BY name);
 -- Return the declaration of a handler.
 SELECT info FROM handlers WHERE pool = ?1 AND name = ?2;
 
+-- name: handler_names
+-- Return the names of the handlers of a pool, up to a limit.
+SELECT json_group_array(name) FROM (SELECT name FROM handlers WHERE pool = ?1 ORDER BY pool, name LIMIT ?2);
+
 -- name: put_pool
 -- Save the settings of a pool.
 INSERT INTO pools (name, settings) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET settings = excluded.settings;
