@@ -157,3 +157,10 @@ async def test_a_command_dies_with_its_worker(tmp_path: Path) -> None:
         worker.kill()
         await worker.wait()
     await eventually(lambda: not is_alive(child))
+
+
+def test_an_output_of_which_nothing_is_to_be_kept_takes_no_memory() -> None:
+    tail = Tail(0)
+    for _ in range(3):
+        tail.add(b"x" * 1_000)
+    assert (tail.text, tail.total, tail.dropped) == ("", 3_000, 3_000)

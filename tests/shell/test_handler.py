@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from noonday.model.caller import Caller
@@ -82,6 +84,58 @@ async def test_the_exit_code_is_the_outcome() -> None:
         "CommandFailed",
         "exit code 3: no",
     )
+
+
+async def log_of(embedded: Embedded, execution: ExecutionView) -> str:
+    view = await embedded.engine.services.executions.get_logs(ANN, execution.execution_id)
+    (attempt,) = view.attempts
+    return attempt.text or ""
+
+
+async def test_the_output_is_kept_with_the_log_lines_of_the_execution(caplog: pytest.LogCaptureFixture) -> None:
+    async with engine() as embedded:
+        execution = await ran(embedded, {"script": "echo one; echo two; echo oops >&2; exit 3"})
+        text = await log_of(embedded, execution)
+    assert execution.state == "DEAD"
+    (first, *lines) = text.splitlines()
+    assert first.endswith(" INFO     stdout:")
+    assert lines[:2] == ["one", "two"]
+    assert lines[2].endswith(" INFO     stderr:")
+    assert lines[3:] == ["oops"]
+    assert "one" not in [record.message for record in caplog.records]
+
+
+async def test_the_output_of_a_command_that_was_ended_is_kept(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    async with engine() as embedded:
+        job_id = await create(embedded, {"script": f"echo begun; touch {written}; sleep 600; true"})
+        await eventually(written.exists)
+        executions = embedded.engine.services.executions
+        (running,) = (await executions.list_executions(ANN, job_id)).executions
+        await executions.cancel(ANN, running.execution_id)
+
+        async def cancelled() -> bool:
+            return (await executions.get(ANN, running.execution_id)).state == "CANCELLED"
+
+        await eventually(cancelled)
+        assert "begun" in await log_of(embedded, running)
+
+
+async def test_the_end_of_a_long_output_is_kept() -> None:
+    shell = msgspec.structs.replace(ALLOWED, output_bytes=100)
+    async with engine(shell) as embedded:
+        execution = await ran(embedded, {"script": "seq 1 1000"})
+        text = await log_of(embedded, execution)
+    assert "stdout, the first 3793 bytes are left out:" in text
+    assert text.endswith("999\n1000\n")
+    assert len(text) < 250
+
+
+async def test_a_command_without_output_has_no_log_lines() -> None:
+    async with engine() as embedded:
+        execution = await ran(embedded, {"script": "true"})
+        view = await embedded.engine.services.executions.get_logs(ANN, execution.execution_id)
+    assert view.attempts == ()
 
 
 async def test_a_command_ends_at_its_timeout() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO
 
 import msgspec
@@ -53,7 +53,12 @@ class Tail:
     def add(self, data: bytes) -> None:
         self.total += len(data)
         self._kept += data
-        del self._kept[: -self._limit]
+        del self._kept[: max(0, len(self._kept) - self._limit)]
+
+    @property
+    def dropped(self) -> int:
+        """Number of bytes that were dropped from the beginning."""
+        return self.total - len(self._kept)
 
     @property
     def text(self) -> str:
@@ -64,11 +69,17 @@ class Tail:
         return text
 
 
-async def run_command(command: ShellCommand, environment: Mapping[str, str], cwd: str, keep: int) -> CommandResult:
+async def run_command(
+    command: ShellCommand,
+    environment: Mapping[str, str],
+    cwd: str,
+    keep: int,
+    on_output: Callable[[str, Tail], None] = lambda name, output: None,
+) -> CommandResult:
     """Run a command to its end. Up to `keep` bytes of each output are kept.
 
-    Raises CommandFailed, and DoNotRetry if it cannot be started. If the task is cancelled, the process group gets SIGTERM, and
-    SIGKILL after TERM_SEC.
+    `on_output` is called with the name and the end of each output, however the command ended. Raises CommandFailed, and
+    DoNotRetry if it cannot be started. If the task is cancelled, the process group gets SIGTERM, and SIGKILL after TERM_SEC.
     """
     out, err = Tail(keep), Tail(keep)
     lifeline, own_end = os.pipe()
@@ -90,6 +101,8 @@ async def run_command(command: ShellCommand, environment: Mapping[str, str], cwd
             if ended.is_set():
                 process.wait()
             await _drain(readers)
+            for name, output in (("stdout", out), ("stderr", err)):
+                on_output(name, output)
     finally:
         os.close(lifeline)
         os.close(own_end)

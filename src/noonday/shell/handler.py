@@ -1,9 +1,11 @@
 """The built-in handler `shell.run`."""
 
+import logging
 import os
 import pwd
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +13,7 @@ import msgspec
 from noonday.model.errors import DoNotRetry
 from noonday.model.handler import Handler, Mode
 from noonday.model.shell import DEFAULT_SHELL, HANDLER, POOL, ShellCommand
-from noonday.shell.command import run_command
+from noonday.shell.command import Tail, run_command
 from noonday.worker.context import Context
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -40,7 +42,15 @@ class ShellHandler:
         _require_one_form(command)
         user = _user()
         cwd = command.cwd if command.cwd is not None else user["HOME"]
-        return await run_command(command, {**user, **_of_run(ctx), **command.env}, cwd, self.output_bytes)
+        environment = {**user, **_of_run(ctx), **command.env}
+        return await run_command(command, environment, cwd, self.output_bytes, partial(_keep, ctx))
+
+
+def _keep(ctx: Context, name: str, output: Tail) -> None:
+    """Keep the end of an output with the log lines of the attempt. The log of the worker does not get it."""
+    if text := output.text.rstrip("\n"):
+        dropped = f", the first {output.dropped} bytes are left out" if output.dropped else ""
+        ctx.logger.keep(logging.INFO, f"{name}{dropped}:\n{text}")
 
 
 def _require_one_form(command: ShellCommand) -> None:

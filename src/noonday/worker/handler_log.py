@@ -70,10 +70,14 @@ class HandlerLogger(logging.LoggerAdapter[logging.Logger]):
         """Return the lines to keep with the execution, or None if there are none."""
         return None if self._kept is None else self._kept.text()
 
-    def relay(self, level: int, text: str) -> None:
-        """Log the text of a record that was made in another process."""
+    def keep(self, level: int, text: str) -> None:
+        """Keep a record with the execution, and log it nowhere else."""
         if self._kept is not None and level >= self._kept.level:
             self._kept.add(level, text)
+
+    def relay(self, level: int, text: str) -> None:
+        """Log the text of a record that was made in another process."""
+        self.keep(level, text)
         if self.logger.isEnabledFor(level):
             self.logger.log(level, "%s", text, extra=self.extra)
 
