@@ -26,6 +26,8 @@ _log = os.open(os.environ["VICTIM_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT,
 async def act(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
     """Do what the payload says, on the handlers' loop."""
     _begin(ctx, payload)
+    for number in range(payload.get("children", 0)):
+        ctx.enqueue("act", {"child": number}, pool="p")
     try:
         for step in range(ctx.progress.get("step", 0), round(payload.get("sec", 0) * 10)):
             ctx.heartbeat({"step": step, "ballast": "z" * payload.get("progress_bytes", 0)})

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import click
 
+from noonday.cli.exchange import client_of
 from noonday.cli.flag_errors import in_own_flags
 from noonday.cli.instants import single_line
 from noonday.model.errors import InvalidInput, Unauthorized
 from noonday.sdk.problems import ServerUnreachable, UnexpectedAnswer
-from noonday.sdk.sync import SyncClient
 
 F = TypeVar("F", bound=Callable[..., None])
 TENANT = "default"
@@ -46,7 +46,7 @@ def with_client(scope: str, *, if_given: str | None = None) -> Callable[[Callabl
             access = access_to(url, token, data, config, scope)
             try:
                 access.require_own_server()
-                with SyncClient(access.url, access.token) as client:
+                with client_of(access.url, access.token) as client:
                     command(client, *args, **options)
             except ServerUnreachable as away:
                 raise _plainly(away) from away

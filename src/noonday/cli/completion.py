@@ -11,8 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from noonday.cli.client import access_to
+from noonday.cli.exchange import client_of
 from noonday.model.pool import NOTICES_POOL, WEBHOOKS_POOL
-from noonday.sdk.sync import SyncClient
 
 WITHIN_SEC = 1.0
 """Time after which a completion ends without names."""
@@ -35,11 +35,9 @@ def _names(ctx: click.Context, incomplete: str, pool: str | None) -> list[Comple
     try:
         access = access_to(**given, scope="read")
         _require_listener(access.url)
-        import aiohttp  # noqa: F401 - before the deadline, because it takes long on a slow machine
-
         with _deadline():
             access.require_own_server()
-            with SyncClient(access.url, access.token) as client:
+            with client_of(access.url, access.token) as client:
                 page = next(iter(client.list_jobs(pool=pool, limit=NAMES, summary=True)))
     except Exception:  # a shell that completes a word shows no errors
         return []

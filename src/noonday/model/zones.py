@@ -3,10 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import import_module
-from importlib.resources import files
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from noonday.model.errors import InvalidInput, nearest
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -22,7 +25,7 @@ def zone(name: str) -> ZoneInfo:
             allowed="UTC or an IANA name such as Europe/Berlin",
             nearest=_nearest_zone(name[:64]),
         )
-    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
+    with _tzdata().joinpath("zoneinfo", *name.split("/")).open("rb") as data:
         return ZoneInfo.from_file(data, key=name)
 
 
@@ -42,9 +45,15 @@ def tzdata_version() -> str:
     return str(import_module("tzdata").IANA_VERSION)
 
 
+def _tzdata() -> "Traversable":
+    from importlib.resources import files  # takes 10 ms, and most commands need no zone
+
+    return files("tzdata")
+
+
 @lru_cache(maxsize=1)
 def _zone_names() -> frozenset[str]:
-    return frozenset(files("tzdata").joinpath("zones").read_text("ascii").split())
+    return frozenset(_tzdata().joinpath("zones").read_text("ascii").split())
 
 
 @lru_cache(maxsize=1)

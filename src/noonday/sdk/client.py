@@ -11,6 +11,7 @@ from noonday.sdk.alert_preferences import AlertPreferencesClient
 from noonday.sdk.alerts import AlertsClient
 from noonday.sdk.dead_letters import DeadLetterMethods
 from noonday.sdk.endpoints import EndpointsClient
+from noonday.sdk.exchange import NewExchange, SessionExchange
 from noonday.sdk.executions import ExecutionMethods, ResultTimeout
 from noonday.sdk.jobs import JobMethods
 from noonday.sdk.methods import Listing
@@ -50,10 +51,11 @@ class Client(JobMethods, ExecutionMethods, DeadLetterMethods, PauseMethods, Admi
         token_file: str | os.PathLike[str] | None = None,
         timeout: Duration = 30,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        new_exchange: NewExchange = SessionExchange,
     ) -> None:
         timeout_sec = seconds_of(timeout, "/timeout")
         tokens = tokens_of(token, token_provider, token_file, timeout_sec)
-        super().__init__(Transport(url, tokens, timeout_sec, sleep))
+        super().__init__(Transport(url, tokens, timeout_sec, sleep, new_exchange(timeout_sec)))
         self.tasks = TasksClient(self._http)
         self.secrets = SecretsClient(self._http)
         self.alert_preferences = AlertPreferencesClient(self._http)

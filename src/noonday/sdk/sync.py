@@ -12,6 +12,7 @@ from noonday.sdk.alerts import AlertsClient
 from noonday.sdk.client import Client
 from noonday.sdk.dead_letters import DeadLetterMethods
 from noonday.sdk.endpoints import EndpointsClient
+from noonday.sdk.exchange import NewExchange, SessionExchange
 from noonday.sdk.executions import ExecutionMethods
 from noonday.sdk.jobs import JobMethods
 from noonday.sdk.operations import OperationsClient
@@ -189,8 +190,16 @@ class SyncClient(
         token_provider: TokenProvider | None = None,
         token_file: str | os.PathLike[str] | None = None,
         timeout: Duration = 30,
+        new_exchange: NewExchange = SessionExchange,
     ) -> None:
-        client = Client(url, token, token_provider=token_provider, token_file=token_file, timeout=timeout)
+        client = Client(
+            url,
+            token,
+            token_provider=token_provider,
+            token_file=token_file,
+            timeout=timeout,
+            new_exchange=new_exchange,
+        )
         super().__init__(Portal(), client)
         self.tasks = SyncTasks(self.portal, self.client.tasks)
         self.secrets = SyncSecrets(self.portal, self.client.secrets)

@@ -1,24 +1,20 @@
-"""HTTP transport: one session, typed responses, and safe retries."""
+"""HTTP transport: typed responses and safe retries over an exchange."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import quote, urlencode
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
-from yarl import URL
 
 from noonday.model.errors import IdempotencyInProgress, InvalidInput, NoondayError, Unauthorized
+from noonday.sdk.exchange import ConnectionBroken, Exchange, Response
 from noonday.sdk.forks import on_fork
 from noonday.sdk.problems import ClientClosed, ServerUnreachable, UnexpectedAnswer, is_problem, problem_of
 from noonday.sdk.tokens import TokenSource
 
-if TYPE_CHECKING:
-    import aiohttp
-
 RETRY_WAITS_SEC = (0.05, 0.2, 0.8)
-CONNECT_SEC = 5.0
 _NOTHING: Mapping[str, Any] = {}
 
 T = TypeVar("T")
@@ -32,27 +28,29 @@ class Transport:
     """
 
     def __init__(
-        self, url: str, tokens: TokenSource, timeout_sec: float, sleep: Callable[[float], Awaitable[object]]
+        self,
+        url: str,
+        tokens: TokenSource,
+        timeout_sec: float,
+        sleep: Callable[[float], Awaitable[object]],
+        exchange: Exchange,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise InvalidInput.of("/url", f"the server's URL must begin with http:// or https://, not {url}", url)
+        _check_url(url)
         self.url = url.rstrip("/")
         self.sleep = sleep
         self._tokens = tokens
         self.timeout_sec = timeout_sec
-        self._session: aiohttp.ClientSession | None = None
+        self._exchange = exchange
         self._closed = False
         on_fork(self)
 
     async def close(self) -> None:
         self._closed = True
-        if self._session:
-            await self._session.close()
+        await self._exchange.close()
 
     def after_fork(self) -> list[object]:
-        """Forget the session in a forked child: its sockets belong to the parent."""
-        inherited, self._session = self._session, None
-        return [] if inherited is None else [inherited]
+        """Forget the connections in a forked child: their sockets belong to the parent."""
+        return self._exchange.after_fork()
 
     async def get(self, kind: type[T], path: str, query: Mapping[str, Any] = _NOTHING) -> T:
         """Send a GET request. Query parameters that are None are omitted."""
@@ -81,11 +79,11 @@ class Transport:
             try:
                 return decoded(kind, await self._answer(method, path, body, headers), path)
             # In progress: the server still processes the request whose connection broke.
-            except (*_broken(), IdempotencyInProgress):
+            except (ConnectionBroken, IdempotencyInProgress):
                 await self.sleep(wait)
         try:
             return decoded(kind, await self._answer(method, path, body, headers), path)
-        except _broken() as gone:
+        except ConnectionBroken as gone:
             raise self._unreachable(gone) from gone
 
     async def _answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> bytes:
@@ -110,46 +108,22 @@ class Transport:
             all_headers["Content-Type"] = "application/json"
         if token is not None:
             all_headers["Authorization"] = f"Bearer {token}"
-        url = URL(self.url + path, encoded=True)
+        self._refuse_if_closed()
         try:
-            async with self._opened().request(
-                method, url, data=data, headers=all_headers, allow_redirects=False
-            ) as response:
-                raw = await response.read()
+            response = await self._exchange.send(method, self.url + path, all_headers, data)
         except TimeoutError as late:
-            if isinstance(late, _broken()):
-                raise
             raise ServerUnreachable(f"{self.url} has not answered {method} {path} in {self.timeout_sec:g} s") from late
         if response.status >= 300:
-            raise _refusal(response, raw)
-        return raw
+            raise _refusal(response, f"{method} {self.url}{path}")
+        return response.body
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise ClientClosed("the client is closed; create a new one")
 
-    def _opened(self) -> "aiohttp.ClientSession":
-        self._refuse_if_closed()
-        if self._session is None:
-            import aiohttp
-
-            self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=self.timeout_sec, sock_connect=CONNECT_SEC),
-            )
-        return self._session
-
     def _unreachable(self, why: Exception) -> ServerUnreachable:
         detail = f"no Noonday server answers at {self.url} ({why}): start one with `noonday up`, or name another URL"
         return ServerUnreachable(detail, url=self.url)
-
-
-@cache
-def _broken() -> tuple[type[Exception], type[Exception]]:
-    """Return the errors of a broken connection. aiohttp is imported late: it takes a tenth of a second."""
-    import aiohttp
-
-    return aiohttp.ClientConnectionError, aiohttp.ClientPayloadError
 
 
 class ClientPart:
@@ -157,6 +131,23 @@ class ClientPart:
 
     def __init__(self, http: Transport) -> None:
         self._http = http
+
+
+def _check_url(url: str) -> None:
+    """Raise InvalidInput if a URL names no server."""
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInput.of("/url", f"the server's URL must begin with http:// or https://, not {url}", url)
+    try:
+        parts = urlsplit(url)
+        names_server = bool(parts.hostname) and parts.port != 0
+    except ValueError as bad:
+        raise InvalidInput.of("/url", f"the server's URL {url} is not valid: {bad}", url) from bad
+    if not names_server:
+        raise InvalidInput.of(
+            "/url", f"the server's URL must name a host, such as http://127.0.0.1:8080, not {url}", url
+        )
+    if parts.username is not None:
+        raise InvalidInput.of("/url", "the server's URL must have no user name: the token is passed beside it")
 
 
 def path_of(*parts: str) -> str:
@@ -190,13 +181,12 @@ def _quoted(key: str) -> str:
     return f'"{escaped}"'
 
 
-def _refusal(response: "aiohttp.ClientResponse", raw: bytes) -> NoondayError:
+def _refusal(response: Response, request: str) -> NoondayError:
     try:
-        members = msgspec.json.decode(raw)
+        members = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
         members = None
     if isinstance(members, dict) and is_problem(members):
         return problem_of(members).error()
-    text = response.headers.get("Location") or raw[:200].decode(errors="replace")
-    detail = f"{response.method} {response.url} returned {response.status} {response.reason}: {text}"
-    return UnexpectedAnswer(detail, status=response.status)
+    text = response.location or response.body[:200].decode(errors="replace")
+    return UnexpectedAnswer(f"{request} returned {response.status} {response.reason}: {text}", status=response.status)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from noonday.model.execution import State
+from noonday.model.ids import ExecutionId, child_job_id
 from tests.scenarios.cluster.cluster import Cluster, Job, Servers, cluster_on
 from tests.scenarios.cluster.processes import Process
 from tests.scenarios.process import job_body, until
@@ -85,6 +86,41 @@ async def test_work_of_a_full_worker_is_done_once_by_another(cluster: Cluster) -
 
     assert all(len(cluster.lines("start", job)) == 1 for job in waiting)
     assert {line["pid"] for job in waiting for line in cluster.lines("start", job)} == {other.pid}
+
+
+async def test_jobs_that_handlers_of_a_killed_worker_enqueued_exist_once(cluster: Cluster) -> None:
+    """The worker is killed while some attempts have been reported, others have enqueued their jobs, and others have not begun."""
+    dying = cluster.work(concurrency=5)
+    await cluster.known(dying)
+    parents = await cluster.create_all([job_body("act", {"children": 2, "sec": 0.3})] * 30)
+    await cluster.started(parents[10])
+    cluster.kill(dying)
+    heir = cluster.work()
+    await cluster.known(heir)
+    await cluster.done(parents)
+    await until(lambda: _have_children(cluster, parents, 2))
+
+
+async def _have_children(cluster: Cluster, parents: list[Job], each: int) -> bool:
+    """Whether the last dispatch of every parent has its children, each of which has run once, and no other dispatch has any."""
+    jobs = [parent["jobId"] for parent in parents]
+    ended = await cluster.store.query("SELECT id::text, dispatch FROM executions WHERE job_id = ANY($1::uuid[])", jobs)
+    ids = [
+        [child_job_id(ExecutionId(execution), f"{number}/{at}") for at in range(each)]
+        for execution, last in ended
+        for number in range(1, last + 1)
+    ]
+    wanted = {child_job_id(ExecutionId(execution), f"{last}/{at}") for execution, last in ended for at in range(each)}
+    every = [one for group in ids for one in group]
+    found = await cluster.store.query("SELECT id::text FROM jobs WHERE id = ANY($1::uuid[])", every)
+    runs = await cluster.store.query(
+        "SELECT job_id::text FROM executions WHERE job_id = ANY($1::uuid[]) AND state = $2",
+        every,
+        State.SUCCEEDED.value,
+    )
+    assert {id_ for (id_,) in found} <= wanted
+    assert len(runs) == len(set(runs))
+    return {id_ for (id_,) in found} == {id_ for (id_,) in runs} == wanted
 
 
 async def _names_of(cluster: Cluster, worker: Process) -> set[str]:

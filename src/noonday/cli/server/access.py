@@ -6,12 +6,12 @@ from secrets import token_hex
 from urllib.parse import urlsplit
 
 from noonday.cli.client import TENANT, Access, is_local
+from noonday.cli.exchange import client_of
 from noonday.cli.server.local import create_token, read_settings, url_of
 from noonday.crypto.private_file import read_private
 from noonday.crypto.tokens import proof_of, secret_file
 from noonday.model.errors import InvalidInput, NotFound, Unauthorized
 from noonday.sdk.problems import UnexpectedAnswer
-from noonday.sdk.sync import SyncClient
 from noonday.wiring.settings import Settings
 
 TOKEN_SEC = 3600
@@ -40,7 +40,7 @@ class LocalAccess(Access):
         nonce, parts = token_hex(32), urlsplit(self.url)
         expected = proof_of(self._secret, nonce, parts.port or (443 if parts.scheme == "https" else 80))
         try:
-            with SyncClient(self.url) as client_without_token:
+            with client_of(self.url) as client_without_token:
                 shown = client_without_token.proof(nonce)
         except (NotFound, InvalidInput, UnexpectedAnswer):
             shown = ""
