@@ -14,10 +14,11 @@ POOL = "go"
 class Remote:
     """A remote worker of a tenant."""
 
-    def __init__(self, server: Server, name: str = "w1", tenant: str = "default") -> None:
+    def __init__(self, server: Server, name: str = "w1", tenant: str = "default", *more_scopes: str) -> None:
         self._server = server
         self._name = name
-        token = mint(SECRET, tenant=tenant, subject=name, scopes=["worker"], ttl_seconds=86_400, now=int(time.time()))
+        scopes = ["worker", *more_scopes]
+        token = mint(SECRET, tenant=tenant, subject=name, scopes=scopes, ttl_seconds=86_400, now=int(time.time()))
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def take(self, *handlers: str, wait_sec: int = 5, limit: int = 1) -> list[dict[str, Any]]:
@@ -77,6 +78,27 @@ async def test_a_remote_worker_runs_an_execution(tmp_path: Path):
         assert await remote.say("complete", taken, result={"hi": 1}) == (204, None)
         ended = await server.execution(job, state="SUCCEEDED")
         assert (ended["result"], ended["progress"], len(ended["attempts"])) == ({"hi": 1}, {"done": 1}, 1)
+
+
+async def test_a_remote_worker_enqueues_jobs_with_its_completion(tmp_path: Path):
+    child = {"type": "ONE_TIME", "target": {"pool": POOL, "handler": "hello"}, "payload": {"child": 1}, "name": "child"}
+    async with served(tmp_path) as server:
+        remote, weak = Remote(server, "w1", "default", "write"), Remote(server)
+        await registered(server, remote)
+        job = await create(server)
+        taken = await remote.start_one()
+        status, problem = await weak.say("complete", taken, enqueue=[child])
+        assert (status, problem["required"]) == (403, "write")
+        status, problem = await remote.say("complete", taken, enqueue=[{**child, "timeoutSec": -1}])
+        assert status == 422, problem
+        assert await remote.say("complete", taken, enqueue=[child]) == (204, None)
+        assert await remote.say("complete", taken, enqueue=[child]) == (204, None)
+        await server.execution(job, state="SUCCEEDED")
+        following = await remote.take_one()
+        assert (following["payload"], following["jobName"]) == ({"child": 1}, "child")
+        await remote.say("start", following)
+        await remote.say("complete", following)
+        assert await remote.take(wait_sec=1) == []
 
 
 async def test_a_repeated_answer_is_accepted_once_and_another_one_is_refused(tmp_path: Path):

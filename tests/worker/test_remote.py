@@ -7,8 +7,11 @@ import pytest
 from noonday.model.errors import Conflict, InvalidInput, LeaseLost
 from noonday.model.execution import Failure
 from noonday.model.handler import Handler, Mode
+from noonday.model.job import JobSpec, JobType, Target
 from noonday.model.message import Token
+from noonday.sdk.registry import Registry
 from noonday.worker.context import Cancelled, Context, Snooze
+from noonday.worker.enqueueing import Children, Enqueueing
 from noonday.worker.process import RemoteError
 from noonday.worker.remote import (
     MAX_LEASES_OF_WORKER,
@@ -21,6 +24,7 @@ from noonday.worker.remote import (
 from noonday.worker.run import INTERRUPTED, LeaseLapsed, Run
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
+from tests.support.factories import NOW_MS
 from tests.support.factories import dispatch as any_dispatch
 
 POOL, NAME = "go", "hello"
@@ -67,6 +71,47 @@ async def test_a_result_ends_the_run(rig: Rig):
     rig.runs.complete("default", lease.id, b"1")
     assert await task == b"1"
     assert rig.runs.demand(POOL) == 0
+
+
+def child(payload: int, **fields: Any) -> JobSpec:
+    return JobSpec(type=JobType.ONE_TIME, target=Target("p", "h"), payload=payload, **fields)
+
+
+def with_children(run: Run, **limits: int) -> Children:
+    enqueueing = Enqueueing(Registry().spec_for, lambda: NOW_MS, **limits)
+    assert run.context is not None
+    run.context._children = Children(run.dispatch, enqueueing)
+    return run.context._children
+
+
+async def test_a_run_ends_with_the_jobs_that_its_worker_names(rig: Rig):
+    run, task, lease = await rig.started()
+    children = with_children(run)
+    rig.runs.complete("default", lease.id, None, [child(1), child(2)])
+    rig.runs.complete("default", lease.id, None, [child(1), child(2)])
+    await task
+    assert [spec.payload for spec in children.specs] == [1, 2]
+
+
+async def test_a_completion_with_an_invalid_job_is_refused_and_may_be_sent_again(rig: Rig):
+    run, task, lease = await rig.started()
+    children = with_children(run, most_jobs=2)
+    for refused in ([child(1), child(2, timeout_sec=-1)], [child(1), child(2), child(3)]):
+        with pytest.raises(InvalidInput):
+            rig.runs.complete("default", lease.id, b"1", refused)
+        assert (task.done(), len(children)) == (False, 0)
+    rig.runs.complete("default", lease.id, b"1", [child(1)])
+    assert await task == b"1"
+    assert len(children) == 1
+
+
+async def test_a_completion_under_a_lost_lease_enqueues_nothing(rig: Rig):
+    run, task, lease = await rig.started()
+    children = with_children(run)
+    with pytest.raises(LeaseLost):
+        rig.runs.complete("other", lease.id, None, [child(1)])
+    assert len(children) == 0
+    task.cancel()
 
 
 async def test_a_waiting_take_gets_a_run_at_once(rig: Rig):

@@ -9,6 +9,7 @@ from noonday.api.context import RequestContext
 from noonday.api.routing import ExecutionIdInPath, PoolName, Route
 from noonday.model.errors import Conflict, LeaseLost
 from noonday.model.execution import Failure
+from noonday.model.job import JobSpec
 from noonday.model.limits import FAILURE_CHARS, TRACEBACK_CHARS
 from noonday.worker.remote import Lease, RemoteWorker, result_of
 from noonday.worker.remote_pools import RemotePools
@@ -16,6 +17,8 @@ from noonday.worker.run import clean, timeout_of
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"
 _MOST_SNOOZE_SEC = 366 * 86_400
+_MOST_ENQUEUED = 10_000
+"""The greatest value of `limits.enqueued_jobs`."""
 
 Name = Annotated[str, msgspec.Meta(pattern=_NAME)]
 LeaseId = Annotated[str, msgspec.Meta(min_length=1, max_length=200, description="`lease` of the take")]
@@ -82,6 +85,13 @@ class LeaseView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class CompleteRequest(LeaseRef, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     result: Any = None
+    enqueue: Annotated[
+        list[JobSpec],
+        msgspec.Meta(
+            max_length=_MOST_ENQUEUED,
+            description="Jobs to create once the execution has succeeded. They need the scope write, too.",
+        ),
+    ] = []
 
 
 class FailRequest(LeaseRef, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -145,8 +155,14 @@ async def heartbeat_execution(
 
 
 async def complete_execution(context: RequestContext, execution_id: ExecutionIdInPath, body: CompleteRequest) -> None:
-    """End an execution with its result. The request may be repeated."""
-    _pools(context).runs.complete(context.caller.tenant, _lease_of(execution_id, body), result_of(body.result))
+    """End an execution with its result. The request may be repeated.
+
+    The jobs in `enqueue` are created once the success is recorded, and never twice. They need the scope `write` beside `worker`.
+    """
+    if body.enqueue:
+        context.caller.require("write")
+    lease, result = _lease_of(execution_id, body), result_of(body.result)
+    _pools(context).runs.complete(context.caller.tenant, lease, result, body.enqueue)
 
 
 async def fail_execution(context: RequestContext, execution_id: ExecutionIdInPath, body: FailRequest) -> None:

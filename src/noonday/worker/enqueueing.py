@@ -5,7 +5,7 @@ settled, and never if the attempt has failed, was refused, or was lost with its 
 """
 
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +98,18 @@ class Children:
             if not self._has(child):
                 self._append(child)
         return EnqueuedChild(child.job_id if spec.unique_key is None else None, spec.name)
+
+    def set_all(self, specs: Sequence[JobSpec]) -> None:
+        """Replace the jobs by these, all or none: a repeated answer of a remote worker names them again.
+
+        Raises InvalidInput, PayloadTooLarge, and Conflict.
+        """
+        others = Children(self._dispatch, self._enqueueing)
+        for spec in specs:
+            others.add(spec)
+        with self._lock:
+            self._refuse_closed()
+            self._children, self._size = others._children, others._size
 
     def close(self, why: str) -> None:
         """Accept no further jobs."""

@@ -12,6 +12,7 @@ treats it like any other run: claim, timeout, cancellation, report.
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import msgspec
 
 from noonday.model.errors import Conflict, LeaseLost
 from noonday.model.execution import Failure
+from noonday.model.job import JobSpec
 from noonday.model.message import Dispatch
 from noonday.ports.clock import Clock
 from noonday.worker.context import Cancelled, Snooze
@@ -200,8 +202,13 @@ class RemoteRuns:
             lease.run.context._observed = True
         return lease.cancel_reason
 
-    def complete(self, tenant: str, lease_id: str, result: bytes | None) -> None:
-        """End a run with a result. The same answer may be repeated. Raises LeaseLost."""
+    def complete(self, tenant: str, lease_id: str, result: bytes | None, enqueue: Sequence[JobSpec] = ()) -> None:
+        """End a run with a result, and with jobs to create. The same answer may be repeated.
+
+        Raises LeaseLost, and the errors of `Children.set_all`.
+        """
+        if enqueue and self._ended.get(lease_id) != (tenant, "complete"):
+            _set_children(self._find(tenant, lease_id), enqueue)
         if lease := self._find_answered(tenant, lease_id, "complete"):
             lease.ended.set_result(result)
 
@@ -342,6 +349,13 @@ class RemoteRuns:
             if not offers:
                 del self._offers[lease.key]
         lease.ended.cancel()
+
+
+def _set_children(lease: Lease, enqueue: Sequence[JobSpec]) -> None:
+    context = lease.run.context
+    if context is None or context._children is None:
+        raise Conflict("this process lets no remote worker enqueue jobs")
+    context._children.set_all(enqueue)
 
 
 def _why_lost(lease_id: str, instance: str) -> str:

@@ -5,6 +5,7 @@ import asyncio
 from noonday.runtime.supervise import Loop, StopDeadline, Tasks, every
 from noonday.wiring.drivers import WorkerDrivers
 from noonday.wiring.roles.role import ProcessContext, ProcessRole
+from noonday.wiring.roles.worker import enqueueing_of
 from noonday.wiring.stopping import drain_left_sec
 from noonday.worker.options import WorkerOptions
 from noonday.worker.remote import RemoteRuns
@@ -70,4 +71,5 @@ class RemoteRole(ProcessRole):
             ),
             handlers_loop=asyncio.get_running_loop(),
             remote=handlers,
+            enqueueing=enqueueing_of(settings, {}, drivers.clock),
         )

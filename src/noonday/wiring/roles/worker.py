@@ -50,7 +50,7 @@ class WorkerRole(ProcessRole):
             options=_options(context.settings, concurrency, frozen_after_sec),
             handlers_loop=handlers_loop,
             completions=drivers.completions,
-            enqueueing=_enqueueing(context.settings, handlers, drivers.clock),
+            enqueueing=enqueueing_of(context.settings, handlers, drivers.clock),
             new_id=new_id,
         )
 
@@ -72,7 +72,7 @@ class WorkerRole(ProcessRole):
         await self.worker.close(drain_left_sec(self._settings, deadline))
 
 
-def _enqueueing(settings: Settings, handlers: Mapping[tuple[str, str], Handler], clock: Clock) -> Enqueueing:
+def enqueueing_of(settings: Settings, handlers: Mapping[tuple[str, str], Handler], clock: Clock) -> Enqueueing:
     """Let handlers enqueue jobs as their application does. Built-in handlers are for the services that they belong to."""
     registry = Registry()
     registry.handlers = {key: handler for key, handler in handlers.items() if handler.pool not in BUILT_IN_POOLS}
