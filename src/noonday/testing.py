@@ -41,7 +41,7 @@ from noonday.wiring.engine_thread import EngineLoop
 from noonday.wiring.running import FINAL_STATES, Running, latest_execution, require_success
 from noonday.wiring.settings import Settings
 from noonday.worker.context import Context
-from noonday.worker.enqueueing import Children, Enqueueing
+from noonday.worker.enqueueing import Enqueueing
 
 T = TypeVar("T")
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -306,14 +306,13 @@ def context(
         name=job_name,
     )
     registry = Registry() if app is None else app
-    children = Children(dispatch, Enqueueing(registry.spec_for, lambda: due_ms, registry.handlers))
-    return Context(dispatch, Token(attempt, due_ms), progress, _started_ms=due_ms, _children=children)
+    enqueueing = Enqueueing(registry.spec_for, lambda: due_ms, registry.handlers)
+    return Context(dispatch, Token(attempt, due_ms), progress, _started_ms=due_ms, _enqueueing=enqueueing)
 
 
 def enqueued_by(ctx: Context) -> list[JobSpec]:
     """Return the jobs that a handler has enqueued with the context that `context` made, oldest first."""
-    assert ctx._children is not None
-    return ctx._children.specs
+    return ctx._open_children().specs
 
 
 def cancel(ctx: Context, reason: str = "CANCELLED") -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from noonday.cli.exchange import BlockingExchange
-from noonday.sdk.exchange import ConnectionBroken, Exchange, NewExchange, Response, SessionExchange
+from noonday.sdk.exchange import ConnectionBroken, HttpExchange, NewExchange, Response, SessionExchange
 from tests.support.eventually import eventually
 from tests.webhooks.receiver import self_signed
 
@@ -71,13 +71,13 @@ def new_exchange(request: pytest.FixtureRequest) -> NewExchange:
 
 
 @pytest.fixture
-async def exchange(new_exchange: NewExchange) -> AsyncIterator[Exchange]:
+async def exchange(new_exchange: NewExchange) -> AsyncIterator[HttpExchange]:
     made = new_exchange(LONG_SEC)
     yield made
     await made.close()
 
 
-async def test_a_request_has_its_path_headers_and_body(exchange: Exchange) -> None:
+async def test_a_request_has_its_path_headers_and_body(exchange: HttpExchange) -> None:
     server = Server(OK, OK)
     async with listening(server) as url:
         headers = {"Authorization": "Bearer t", "Content-Type": "application/json"}
@@ -94,7 +94,7 @@ async def test_a_request_has_its_path_headers_and_body(exchange: Exchange) -> No
     assert server.connections == 1
 
 
-async def test_a_redirect_is_returned_and_not_followed(exchange: Exchange) -> None:
+async def test_a_redirect_is_returned_and_not_followed(exchange: HttpExchange) -> None:
     answer = b"HTTP/1.1 302 Found\r\nLocation: https://login.example\r\nContent-Length: 0\r\n\r\n"
     async with listening(Server(answer)) as url:
         response = await exchange.send("GET", f"{url}/", {}, None)
@@ -102,7 +102,7 @@ async def test_a_redirect_is_returned_and_not_followed(exchange: Exchange) -> No
     assert (response.status, response.reason, response.location) == (302, "Found", "https://login.example")
 
 
-async def test_requests_at_the_same_time_use_connections_of_their_own(exchange: Exchange) -> None:
+async def test_requests_at_the_same_time_use_connections_of_their_own(exchange: HttpExchange) -> None:
     server = Server(None, OK)
     async with listening(server) as url:
         waiting = asyncio.create_task(exchange.send("GET", f"{url}/slow", {}, None))
@@ -114,7 +114,7 @@ async def test_requests_at_the_same_time_use_connections_of_their_own(exchange: 
         await exchange.close()
 
 
-async def test_a_request_that_is_given_up_closes_its_connection(exchange: Exchange) -> None:
+async def test_a_request_that_is_given_up_closes_its_connection(exchange: HttpExchange) -> None:
     server = Server(None)
     async with listening(server) as url:
         waiting = asyncio.create_task(exchange.send("GET", f"{url}/", {}, None))
@@ -140,7 +140,7 @@ async def nobody_listens() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}/"
 
 
-async def test_a_refused_connection_is_broken(exchange: Exchange) -> None:
+async def test_a_refused_connection_is_broken(exchange: HttpExchange) -> None:
     with pytest.raises(ConnectionBroken, match=r"refused|[Cc]onnect"):
         await exchange.send("GET", await nobody_listens(), {}, None)
 
@@ -153,7 +153,7 @@ async def test_a_refused_connection_is_broken(exchange: Exchange) -> None:
     ],
     ids=["short", "chunk"],
 )
-async def test_a_response_that_breaks_off_is_broken(exchange: Exchange, answer: bytes) -> None:
+async def test_a_response_that_breaks_off_is_broken(exchange: HttpExchange, answer: bytes) -> None:
     async with listening(Server(answer)) as url:
         with pytest.raises(ConnectionBroken):
             await exchange.send("GET", f"{url}/", {}, None)
@@ -168,7 +168,7 @@ async def test_a_server_that_does_not_speak_http_is_a_broken_connection() -> Non
         await exchange.close()
 
 
-async def test_a_certificate_must_be_trusted(exchange: Exchange, tmp_path: Path) -> None:
+async def test_a_certificate_must_be_trusted(exchange: HttpExchange, tmp_path: Path) -> None:
     certificate = self_signed(tmp_path, "localhost")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
@@ -192,7 +192,7 @@ async def test_the_command_line_trusts_the_certificates_that_the_system_names(
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
 async def test_no_proxy_of_the_environment_is_used(
-    exchange: Exchange, variable: str, monkeypatch: pytest.MonkeyPatch
+    exchange: HttpExchange, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, await nobody_listens())
     async with listening(Server(OK)) as url:

@@ -145,7 +145,10 @@ MUTANTS = (
         wrapped(
             "worker/run.py",
             "Run._children",
-            after="result = self.context._children.encoded() if self.context and self.context._children else result",
+            after="""
+                kept = self.context._children if self.context else None
+                result = (kept.encoded(), len(kept)) if kept else result
+            """,
         ),
     ),
     _mutant(

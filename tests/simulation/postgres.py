@@ -414,6 +414,7 @@ class PostgresSimulation(ClusterSimulation):
         return replace(
             drivers,
             jobs=store.jobs,
+            child_jobs=store.child_jobs,
             firing=store.firing,
             executions=store.executions,
             query_store=store.query_store,

@@ -192,6 +192,23 @@ def test_a_report_that_is_too_large_for_the_log_fails_rather_than_loses_jobs() -
     assert "enqueue fewer jobs" in small.failure.message  # type: ignore[union-attr]
 
 
+def test_a_thread_that_outlives_its_attempt_enqueues_nothing() -> None:
+    run = new_run(parent, KEYRING)
+    run.open_payload(KEYRING, enqueueing=Enqueueing(registry.spec_for, lambda: NOW_MS, registry.handlers))
+    assert run.context is not None
+    run.context._close_children("the attempt has ended")
+    with pytest.raises(Conflict, match="the attempt has ended"):
+        run.context.enqueue(send, "ada")
+    assert run.report(WORKER, KEYRING).children is None
+
+
+def test_a_context_without_a_worker_says_where_enqueue_works() -> None:
+    run = new_run(parent, KEYRING)
+    assert run.context is not None
+    with pytest.raises(Conflict, match=r"noonday\.testing\.context"):
+        run.context.enqueue(send, "ada")
+
+
 async def test_a_handler_that_completes_itself_cannot_enqueue() -> None:
     run = begun()
     assert run.context is not None

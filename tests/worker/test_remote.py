@@ -80,8 +80,8 @@ def child(payload: int, **fields: Any) -> JobSpec:
 def with_children(run: Run, **limits: int) -> Children:
     enqueueing = Enqueueing(Registry().spec_for, lambda: NOW_MS, **limits)
     assert run.context is not None
-    run.context._children = Children(run.dispatch, enqueueing)
-    return run.context._children
+    run.context._enqueueing = enqueueing
+    return run.context._open_children()
 
 
 async def test_a_run_ends_with_the_jobs_that_its_worker_names(rig: Rig):

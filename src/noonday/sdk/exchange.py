@@ -29,7 +29,7 @@ class Response:
     body: bytes
 
 
-class Exchange(Protocol):
+class HttpExchange(Protocol):
     """Sends requests over connections that it keeps, for one event loop. It follows no redirect, and uses no proxy."""
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
@@ -42,7 +42,7 @@ class Exchange(Protocol):
         """Forget the connections in a forked child: their sockets belong to the parent. Returns them."""
 
 
-NewExchange = Callable[[float], Exchange]
+NewExchange = Callable[[float], HttpExchange]
 """Makes an exchange, given the seconds that a request may take."""
 
 

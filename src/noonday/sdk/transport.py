@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from noonday.model.errors import IdempotencyInProgress, InvalidInput, NoondayError, Unauthorized
-from noonday.sdk.exchange import ConnectionBroken, Exchange, Response
+from noonday.sdk.exchange import ConnectionBroken, HttpExchange, Response
 from noonday.sdk.forks import on_fork
 from noonday.sdk.problems import ClientClosed, ServerUnreachable, UnexpectedAnswer, is_problem, problem_of
 from noonday.sdk.tokens import TokenSource
@@ -33,7 +33,7 @@ class Transport:
         tokens: TokenSource,
         timeout_sec: float,
         sleep: Callable[[float], Awaitable[object]],
-        exchange: Exchange,
+        exchange: HttpExchange,
     ) -> None:
         _check_url(url)
         self.url = url.rstrip("/")

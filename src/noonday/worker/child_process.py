@@ -14,7 +14,7 @@ from multiprocessing.spawn import get_executable
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from noonday.model.errors import Conflict, NoondayError
+from noonday.model.errors import NoondayError
 from noonday.worker.context import Context
 from noonday.worker.process_messages import (
     Call,
@@ -214,10 +214,9 @@ class ChildProcess:
 
 def _enqueue(context: Context, message: EnqueueMessage) -> EnqueueAnswer:
     """Enqueue a job for the handler of a child, with the answer that `ctx.enqueue` gives or the error that it raises."""
-    if context._children is None:
-        return EnqueueAnswer(error=Conflict.code, detail="this worker lets no handler enqueue jobs")
     try:
-        child = context._children.enqueue_from_process(message.handler, message.module, message.payload, message.fields)
+        children = context._open_children()
+        child = children.enqueue_from_process(message.handler, message.module, message.payload, message.fields)
     except NoondayError as error:
         return EnqueueAnswer(error=error.code, detail=error.detail)
     return EnqueueAnswer(child.job_id, child.name)

@@ -34,8 +34,7 @@ class Completer:
         now_ms = self._clock.now_ms()
         await self._completions.complete(connection, self._report(run, result, now_ms), now_ms, schema=schema)
         run._completed = True
-        if run._children is not None:
-            run._children.close("ctx.complete has ended this execution")
+        run._close_children("ctx.complete has ended this execution")
 
     def _report(self, run: "Context", result: Any, now_ms: int) -> Report:
         dispatch = run._dispatch

@@ -15,7 +15,7 @@ from noonday.model.limits import PROGRESS_BYTES
 from noonday.model.message import Dispatch, Token
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.worker.attempt_log import LogRetention
-from noonday.worker.enqueueing import Children, EnqueuedChild
+from noonday.worker.enqueueing import Children, EnqueuedChild, Enqueueing
 from noonday.worker.handler_log import HandlerLogger, logger_of
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class _Done:
 
 
 _DONE = _Done()
-_MAKING_LOGGER = threading.Lock()
-"""Threads of one handler share its logger, which has the lines that are kept."""
+_MAKING = threading.Lock()
+"""Threads of one handler share its logger, which has the lines that are kept, and its children."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -90,7 +90,11 @@ class Context:
     _started_ms: int = 0
     _checked_ms: int = 0
     _log_retention: LogRetention | None = None
+    _enqueueing: Enqueueing | None = None
     _children: Children | None = None
+    """Made by the first `enqueue`: most runs enqueue nothing."""
+    _why_closed: str | None = None
+    """Why nothing more may be enqueued."""
     _completed: bool = False
     _reported_progress: Any = None
     _has_new_heartbeat: bool = False
@@ -199,9 +203,23 @@ class Context:
         Raises InvalidInput for an invalid job, or more than `limits.enqueued_jobs`, PayloadTooLarge for more than
         `limits.enqueued_bytes`, and Conflict for a second job with the same name.
         """
-        if self._children is None:
+        return self._open_children().enqueue(handler, payload, arguments)
+
+    def _open_children(self) -> Children:
+        if self._enqueueing is None:
             raise Conflict("ctx.enqueue works only in a handler that a worker runs; in a test: noonday.testing.context")
-        return self._children.enqueue(handler, payload, arguments)
+        with _MAKING:
+            if self._children is None:
+                self._children = Children(self._dispatch, self._enqueueing)
+        if self._why_closed is not None:
+            self._children.close(self._why_closed)
+        return self._children
+
+    def _close_children(self, why: str) -> None:
+        """Let nothing more be enqueued. Whichever thread comes second, this one or one that enqueues, closes the children."""
+        self._why_closed = why
+        if self._children is not None:
+            self._children.close(why)
 
     def complete(self, connection: Any, result: Any = None, *, schema: str | None = None) -> Awaitable[None]:
         """Record this execution as SUCCEEDED in the transaction that is open on `connection`: `await ctx.complete(conn)`.
@@ -249,7 +267,7 @@ class Context:
         Keyword arguments are appended to the message: `ctx.logger.info("sent", to=7)`.
         """
         if self._logger is None:
-            with _MAKING_LOGGER:
+            with _MAKING:
                 self._logger = self._logger or self._new_logger()
         return self._logger
 

@@ -290,8 +290,8 @@ class Host:
 
     def _end(self, run: Run) -> None:
         run.ended_ms = self._clock.now_ms()
-        if run.context is not None and run.context._children is not None:
-            run.context._children.close("the attempt has ended")
+        if run.context is not None:
+            run.context._close_children("the attempt has ended")
         if run.span is not None:
             self._tracing.end(run.span, run.outcome, run.failure.type if run.failure else None)
         self._on_ended(run)

@@ -352,10 +352,8 @@ class RemoteRuns:
 
 
 def _set_children(lease: Lease, enqueue: Sequence[JobSpec]) -> None:
-    context = lease.run.context
-    if context is None or context._children is None:
-        raise Conflict("this process lets no remote worker enqueue jobs")
-    context._children.set_all(enqueue)
+    assert lease.run.context is not None
+    lease.run.context._open_children().set_all(enqueue)
 
 
 def _why_lost(lease_id: str, instance: str) -> str:

@@ -23,7 +23,7 @@ from noonday.model.nesting import MOST_LEVELS, is_too_deep
 from noonday.runtime.tracing import sampled_traceparent
 from noonday.worker.attempt_log import LogRetention
 from noonday.worker.context import Cancelled, Context, RetryLater, Snooze
-from noonday.worker.enqueueing import Children, Enqueueing
+from noonday.worker.enqueueing import Enqueueing
 from noonday.worker.identity import NOBODY, Identity
 
 INTERRUPTED = "INTERRUPTED"
@@ -113,7 +113,7 @@ class Run:
             self.started_ms,
             self.checked_ms,
             log_retention,
-            None if enqueueing is None else Children(dispatch, enqueueing),
+            enqueueing,
         )
         if handler.decode is None:
             return (self.context,)
