@@ -5,8 +5,9 @@ its child jobs: an attempt whose jobs are refused has failed. The transaction th
 one row. Then `ChildJobCreator` creates the jobs, and deletes the row in the same transaction. Several processes may run it.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import msgspec
@@ -32,8 +33,8 @@ from noonday.ports.clock import Clock
 log = structlog.get_logger("noonday.intake")
 TENANTS = 100
 """Tenants whose child jobs are created in one round."""
-ROWS = 16
-"""Executions of one tenant whose child jobs are created in one round. Then it is the turn of the next tenant."""
+ROWS = 8
+"""Executions of one tenant whose child jobs are created at once. Then it is the turn of the next tenant."""
 
 
 class ChildJobAdmission:
@@ -97,19 +98,14 @@ class ChildJobCreator:
 
         Raises BadKey after the last one if some could not be decrypted; those wait.
         """
-        tenants = await self._tenants()
-        count, unreadable = 0, None
-        for tenant in tenants:
-            for waiting in await self._child_jobs.waiting(tenant, ROWS):
-                try:
-                    await self._create(waiting)
-                except BadKey as error:
-                    unreadable = error
-                else:
-                    count += 1
-        if unreadable:
-            raise unreadable
-        return count
+        ended: list[BaseException | None] = []
+        for tenant in await self._tenants():
+            rows = await self._child_jobs.waiting(tenant, ROWS)
+            # Together, because transactions that wait for a disk share its syncs.
+            ended += await asyncio.gather(*(self._create(row) for row in rows), return_exceptions=True)
+            _raise_first(error for error in ended if not isinstance(error, BadKey))
+        _raise_first(ended)
+        return len(ended)
 
     async def _tenants(self) -> Sequence[TenantId]:
         tenants = await self._child_jobs.tenants(self._after, TENANTS)
@@ -139,6 +135,12 @@ class ChildJobCreator:
             job_id=waiting.job_id,
             execution_id=waiting.execution_id,
         )
+
+
+def _raise_first(errors: Iterable[BaseException | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 def caller_for(tenant: TenantId, execution: str) -> Caller:
