@@ -60,6 +60,16 @@ async def keyword_arguments_are_known() -> None:
     app.spec_for(report, every=datetime(2030, 1, 1, tzinfo=UTC))  # error
 
 
+def handlers_enqueue_as_applications_do(ctx: Context) -> None:
+    ctx.enqueue(send_mail, Mail("ada"), delay=5)
+    ctx.enqueue(report)
+    ctx.enqueue("elsewhere", {"any": "thing"}, pool="other", name="first")
+    ctx.enqueue(send_mail, 42)  # error
+    ctx.enqueue(send_mail)  # error
+    ctx.enqueue(nightly, 42)  # error
+    ctx.enqueue(report, delai=5)  # error
+
+
 async def results_are_those_of_the_handler() -> None:
     assert_type(await app.result(await app.enqueue(send_mail, Mail("ada"))), str)
     assert_type(await app.result(await app.enqueue(resize, [1])), Mail)
