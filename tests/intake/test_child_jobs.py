@@ -237,6 +237,17 @@ async def test_jobs_that_cannot_be_decrypted_wait_and_do_not_stop_those_of_other
     assert await rig.round() == 1
 
 
+async def test_a_child_job_keeps_the_trace_of_the_run_that_enqueued_it(rig: Rig) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    made = await rig.run()
+    child = child_of(made.execution_id, 1, 0, spec(run_at=LATER), NOW_MS, trace)
+    sealed = rig.parts.keyring.seal(encode_children([child]), context_of(TENANT, made.job_id))
+    await rig.parts.crank.settle(msgspec.structs.replace(made, children=sealed))
+    await rig.round()
+    rows = await rig.parts.store.query_store.list_jobs(TENANT, JobFilter(), None, 10)
+    assert [row.job.trace for row in rows if row.job.id == child.job_id] == [trace]
+
+
 async def test_the_audit_log_names_the_execution_that_enqueued(rig: Rig) -> None:
     admitted = await rig.settle(spec(), spec())
     await rig.round()

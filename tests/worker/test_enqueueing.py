@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 from noonday.crypto.envelope import context_of
 from noonday.crypto.keyring import Keyring
@@ -91,6 +92,18 @@ def test_a_name_for_two_jobs_is_refused() -> None:
     with pytest.raises(Conflict, match=r"another job named 'n'.*give each job its own name"):
         children.enqueue(send, "bob", {"name": "n"})
     assert len(read(children)) == 1
+
+
+def test_a_job_of_a_traced_run_continues_its_trace() -> None:
+    children = children_of()
+    tracer = TracerProvider().get_tracer("test")
+    with tracer.start_as_current_span("run") as span:
+        children.enqueue(send, "ada", {})
+    children.enqueue(send, "bob", {})
+    traced, untraced = read(children)
+    assert traced.trace is not None
+    assert f"{span.get_span_context().trace_id:032x}" in traced.trace
+    assert untraced.trace is None
 
 
 def test_a_job_with_a_unique_key_has_no_id_yet() -> None:

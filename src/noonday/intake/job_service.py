@@ -161,7 +161,8 @@ class JobService:
 
         The admission of their attempt has counted them against the quota.
         """
-        with self._tracing.creating(len(children), None) as trace:
+        of_run = next((child.trace for child in children if child.trace), None)
+        with self._tracing.creating(len(children), of_run) as trace:
             context = await self._context(caller, trace)
             drafts = await self._drafter.draft_children(context, children)
             valid, refused = valid_drafts(drafts), Refusals()

@@ -21,6 +21,8 @@ class ChildJob(msgspec.Struct, frozen=True, kw_only=True):
     spec: JobSpec
     enqueued_ms: int
     """When the handler enqueued it. A `runAt` after this may have passed when the job is created."""
+    trace: str | None = None
+    """The `traceparent` of the run that enqueued it, if that is traced."""
 
     def is_same_as(self, other: "ChildJob") -> bool:
         return self.job_id == other.job_id and _encode(self.spec) == _encode(other.spec)
@@ -38,13 +40,15 @@ class WaitingChildren(msgspec.Struct, frozen=True):
     """Ciphertext, bound to the tenant and the job of the execution."""
 
 
-def child_of(execution: ExecutionId, dispatch: int, position: int, spec: JobSpec, now_ms: int) -> ChildJob:
+def child_of(
+    execution: ExecutionId, dispatch: int, position: int, spec: JobSpec, now_ms: int, trace: str | None = None
+) -> ChildJob:
     """Return the child job that a handler enqueues as the `position`-th of a dispatch.
 
     A name makes it the same job in every dispatch of the execution. Without a name, it is a job of this dispatch only.
     """
     key = f"{dispatch}/{position}" if spec.name is None else f"name/{spec.name}"
-    return ChildJob(job_id=child_job_id(execution, key), spec=spec, enqueued_ms=now_ms)
+    return ChildJob(job_id=child_job_id(execution, key), spec=spec, enqueued_ms=now_ms, trace=trace)
 
 
 def encode_children(children: Sequence[ChildJob]) -> bytes:

@@ -17,6 +17,7 @@ from noonday.model.job import JobSpec, check
 from noonday.model.limits import ENQUEUED_BYTES, ENQUEUED_JOBS
 from noonday.model.message import Dispatch
 from noonday.model.nesting import MOST_LEVELS, is_too_deep
+from noonday.runtime.tracing import current_traceparent
 from noonday.worker.function_ref import reference_to
 
 HandlersByName = Mapping[tuple[str, str], Handler]
@@ -94,7 +95,8 @@ class Children:
         check(spec, now_ms)
         with self._lock:
             self._refuse_closed()
-            child = child_of(self._dispatch.execution_id, self._dispatch.number, len(self._children), spec, now_ms)
+            of, position = self._dispatch, len(self._children)
+            child = child_of(of.execution_id, of.number, position, spec, now_ms, current_traceparent())
             if not self._has(child):
                 self._append(child)
         return EnqueuedChild(child.job_id if spec.unique_key is None else None, spec.name)
