@@ -67,8 +67,8 @@ from noonday.wiring.settings import Settings
 from noonday.wiring.settings.engine import WorkerSettings
 from noonday.worker.context import Context, Snooze
 from tests.simulation.checker import check_commit, check_end
-from tests.simulation.ends_of_pauses import check_ends_of_pauses
 from tests.simulation.children import check_children, enqueue_children
+from tests.simulation.ends_of_pauses import check_ends_of_pauses
 from tests.simulation.history import Answer, Effect, History, Logged, Span
 from tests.simulation.kernel import FaultPlan, Process, SimClock, World
 from tests.simulation.lateness import Scene, faults_of

@@ -8,8 +8,8 @@ from noonday.alerts.notice_jobs import NoticeJobs
 from noonday.alerts.notices import Notifier
 from noonday.alerts.preferences import PreferenceService, Seal
 from noonday.intake.blockers import BlockerFinder
-from noonday.intake.resumer import Resumer
 from noonday.intake.child_jobs import ChildJobCreator
+from noonday.intake.resumer import Resumer
 from noonday.intake.services import intake_services
 from noonday.model.ids import JobId, new_job_id
 from noonday.tasks.endpoint_disabler import EndpointDisabler
