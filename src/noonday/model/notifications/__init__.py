@@ -1,0 +1,1 @@
+"""Notifications: push, SMS and email to the users of an application."""
