@@ -10,7 +10,19 @@ import pytest
 from tests.docs.pages import ROOT, SOURCE
 
 TESTS = ROOT / "tests"
-PACKAGES = ("alerts", "intake", "recorder", "runtime", "scheduler", "shell", "tasks", "transitions", "worker")
+PACKAGES = (
+    "alerts",
+    "doubles",
+    "intake",
+    "notifications",
+    "recorder",
+    "runtime",
+    "scheduler",
+    "shell",
+    "tasks",
+    "transitions",
+    "worker",
+)
 WITHOUT_A_TEST = {
     "intake.services": "composes the services of intake; `tests/api/engine.py` builds it for all tests of the API",
     "worker.parent_link": "ends its process together with the parent; `tests/worker/test_parent.py` runs it in workers",

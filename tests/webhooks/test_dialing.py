@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from noonday.runtime.clock import SystemClock
 from noonday.webhooks.addresses import Networks
 from noonday.webhooks.calling import ErrorKind, Exchange, WebhookClient, WebhookRequest
-from noonday.webhooks.dialing import MAX_ADDRESSES, MAX_RESOLVES, _CheckingResolver
+from noonday.webhooks.dialing import MAX_ADDRESSES, MAX_RESOLVES, CheckingResolver
 from tests.support.factories import TENANT
 from tests.webhooks.receiver import Greeter, Receiver, self_signed
 
@@ -105,7 +105,7 @@ async def test_at_most_four_addresses_of_a_name_are_dialled(place: int, status: 
 
 async def test_dialled_addresses_include_both_families() -> None:
     dns = Answers([*(f"2600::{number:x}" for number in range(2, 40)), "8.8.8.8"])
-    found = [each["host"] for each in await _CheckingResolver(Networks(), dns).resolve("many.test")]
+    found = [each["host"] for each in await CheckingResolver(Networks(), dns).resolve("many.test")]
     assert found == ["2600::2", "8.8.8.8", "2600::3", "2600::4"]
     assert len(found) == MAX_ADDRESSES
 

@@ -117,7 +117,7 @@ def open_session(
     result is cached (0 disables caching). Closing the session leaves `resolver` open.
     """
     connector = BoundedConnector(
-        resolver=_CheckingResolver(networks, resolver),
+        resolver=CheckingResolver(networks, resolver),
         socket_factory=_checking_socket_factory(networks),
         ssl=tls,
         limit=limit,
@@ -142,7 +142,7 @@ def open_session(
     )
 
 
-class _CheckingResolver(AbstractResolver):
+class CheckingResolver(AbstractResolver):
     """Resolves and checks names of one tenant, a few at a time."""
 
     def __init__(self, networks: Networks, inner: AbstractResolver) -> None:

@@ -1,0 +1,1 @@
+"""Notifications: accepts them, sends them through providers, and records what became of them."""
