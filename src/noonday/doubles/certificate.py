@@ -1,7 +1,7 @@
 """Certificate of the doubles, made at each start."""
 
 import ssl
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,15 +11,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-_DAYS = 365
+# The key ends with the process, so the certificate needs no clock.
+_SINCE, _UNTIL = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 
 class ThrowAwayCertificate:
     """A certificate for the loopback that is its own authority. Its key is never kept in a file."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _signed(key, datetime.fromtimestamp(now_ms / 1000, UTC))
+        certificate = _signed(key)
         self.authority = certificate.public_bytes(serialization.Encoding.PEM).decode()
         """The certificate in PEM, for clients to trust."""
         self._key = key.private_bytes(
@@ -41,7 +42,7 @@ class ThrowAwayCertificate:
         return context
 
 
-def _signed(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+def _signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Noonday double")])
     names = [x509.DNSName("localhost"), *(x509.IPAddress(ip_address(each)) for each in ("127.0.0.1", "::1"))]
     return (
@@ -50,8 +51,8 @@ def _signed(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=_DAYS))
+        .not_valid_before(_SINCE)
+        .not_valid_after(_UNTIL)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())

@@ -13,12 +13,11 @@ from noonday.doubles.smtp import SmtpDouble
 from noonday.model.notifications.sending import ProviderAccount, ProviderKind, ProviderOutcome
 from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.notifications.providers.smtp import SmtpProvider
-from noonday.runtime.clock import SystemClock
 from tests.notifications.providers.messages import LOOPBACK, account, message
 from tests.support.clock import ManualClock
 
 LOGIN = {"username": "noonday", "password": "correct horse"}
-CERTIFICATE = ThrowAwayCertificate(SystemClock().now_ms())
+CERTIFICATE = ThrowAwayCertificate()
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Receipts: what a provider reports about a message after it has accepted it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -42,3 +43,15 @@ class ProviderReceipt:
     address: str | None = field(default=None, repr=False)
     """The address that the provider names. Compare it with the notification's, or suppress it if there is no notification."""
     alerts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRequest:
+    """The HTTP request with which a provider delivers receipts."""
+
+    url: str
+    """Public URL as the provider calls it, with its query. A proxy may have changed what the server sees."""
+    headers: Mapping[str, str] = field(repr=False)
+    """Names in lower case."""
+    body: bytes = field(repr=False)
+    """As it was received: signatures cover its bytes."""
