@@ -33,6 +33,7 @@ COMMANDS = {
     "token": "noonday.cli.tokens:token",
     "keys": "noonday.cli.keys:keys",
     "settings": "noonday.cli.settings:settings",
+    "provider": "noonday.cli.provider:provider",
     "doctor": "noonday.cli.doctor:doctor",
 }
 """Module and attribute of each command, in the order of the help."""

@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 class DoublesPortTaken(NoondayError):
     """The doubles cannot listen on the port: it is in use or not permitted."""
 
-    code = "port-taken"
+    code = "doubles-port-taken"
 
 
 @dataclass(frozen=True, slots=True)

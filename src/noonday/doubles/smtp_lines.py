@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from typing import cast
 
 MAX_LINE = 2_048
 _HIGH = 1024 * 1024
@@ -24,8 +25,8 @@ class Lines(asyncio.Protocol):
         self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # Transports of uvloop are not instances of the class.
+        self.transport = cast(asyncio.Transport, transport)
         if not self.connected.done():
             self.connected.set_result(None)
 

@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from noonday.model.errors import NotFound, Unauthorized
@@ -11,6 +13,7 @@ from noonday.notifications.providers.catalogue import (
     read_receipts,
 )
 from noonday.notifications.providers.http_client import ProviderClient, flaw_of_url
+from noonday.wiring.engine_thread import new_event_loop
 from tests.notifications.providers.doubles import running
 from tests.notifications.providers.messages import LOOPBACK, account
 from tests.support.clock import ManualClock
@@ -27,6 +30,21 @@ async def test_the_account_of_a_double_is_valid_and_sends(kind: ProviderKind) ->
         assert (await double.send()).kind is OutcomeKind.ACCEPTED
         [accepted] = double.accepted
         assert (accepted.provider, accepted.channel) == (kind, own.channel)
+
+
+@pytest.mark.slow
+def test_doubles_and_providers_run_on_the_loop_of_a_server() -> None:
+    """Its transports are of another library than those of the other tests."""
+
+    async def send_all() -> list[OutcomeKind]:
+        outcomes = []
+        for kind in KINDS:
+            async with running(kind) as double:
+                outcomes += [(await double.send()).kind for _ in range(2)]
+        return outcomes
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(send_all()) == [OutcomeKind.ACCEPTED] * 2 * len(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,50 @@
+"""`noonday provider`: providers of push messages, SMS and emails."""
+
+import click
+
+from noonday.cli.group import Group
+from noonday.cli.needs import needs
+from noonday.extras import Extra
+
+EXAMPLES = """
+Examples:
+  noonday provider serve                              the outbox is at http://127.0.0.1:8025
+  noonday provider serve --port 9000 --smtp-port 9001
+  noonday provider serve --json > accounts.json &     the accounts, for scripts
+
+The doubles listen on this machine only. Their credentials and their certificate are new at each start.
+"""
+PORT, SMTP_PORT = 8025, 8026
+
+
+@click.group(cls=Group, epilog=EXAMPLES)
+def provider() -> None:
+    """Run doubles of the providers of notifications."""
+
+
+@provider.command(epilog=EXAMPLES)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=PORT,
+    show_default=True,
+    help="Port of the outbox and of the doubles that speak HTTP; 0 picks a free port.",
+)
+@click.option(
+    "--smtp-port",
+    type=click.IntRange(0, 65_535),
+    default=SMTP_PORT,
+    show_default=True,
+    help="Port of the mail server; 0 picks a free port.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the outbox and the accounts as JSON, for scripts.")
+@needs(Extra.SERVER)
+def serve(port: int, smtp_port: int, as_json: bool) -> None:
+    """Run doubles of the providers: real servers that keep each message in an outbox and send nothing.
+
+    Prints the accounts that reach them. Recipients such as rcpt-550-5.1.1@example.com or +15005550001 are refused as
+    their addresses say; scripts on the outbox's port do the same for any recipient.
+    """
+    from noonday.cli.server.doubles import run_doubles
+
+    run_doubles(port, smtp_port, as_json=as_json)
