@@ -87,6 +87,13 @@ def test_a_taken_port_is_refused_with_its_number() -> None:
     assert "Traceback" not in errors
 
 
+def test_events_go_to_this_machine_only() -> None:
+    with serving("--port", "0", "--smtp-port", "0", "--events-url", "https://noonday.example.com/") as process:
+        _, errors = process.communicate(timeout=DEADLINE_SEC)
+    assert process.returncode == 2
+    assert "--events-url: 'https://noonday.example.com/' must be a URL of this machine" in errors
+
+
 def test_the_body_of_an_account_has_no_name() -> None:
     [smtp, *_] = Doubles(ManualClock()).accounts("acme")
     assert account_body(smtp)["kind"] == "SMTP"

@@ -37,9 +37,10 @@ def provider() -> None:
     show_default=True,
     help="Port of the mail server; 0 picks a free port.",
 )
+@click.option("--events-url", metavar="URL", help="URL that gets SendGrid's events; on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outbox and the accounts as JSON, for scripts.")
 @needs(Extra.SERVER)
-def serve(port: int, smtp_port: int, as_json: bool) -> None:
+def serve(port: int, smtp_port: int, events_url: str | None, as_json: bool) -> None:
     """Run doubles of the providers: real servers that keep each message in an outbox and send nothing.
 
     Prints the accounts that reach them. Recipients such as rcpt-550-5.1.1@example.com or +15005550001 are refused as
@@ -47,4 +48,4 @@ def serve(port: int, smtp_port: int, as_json: bool) -> None:
     """
     from noonday.cli.server.doubles import run_doubles
 
-    run_doubles(port, smtp_port, as_json=as_json)
+    run_doubles(port, smtp_port, events_url, as_json=as_json)

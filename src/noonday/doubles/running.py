@@ -11,6 +11,7 @@ from noonday.doubles.control import Control, refuse_foreign_hosts
 from noonday.doubles.outbox import DoubleOutbox
 from noonday.doubles.receipt_sender import ReceiptSender
 from noonday.doubles.scripts import Scripts
+from noonday.doubles.sendgrid import SendGridDouble
 from noonday.doubles.smtp import SmtpDouble
 from noonday.doubles.twilio import TwilioDouble
 from noonday.model.errors import NoondayError
@@ -35,6 +36,7 @@ class DoubleCredentials:
     password: str = field(default_factory=secrets.token_urlsafe, repr=False)
     account_sid: str = field(default_factory=lambda: "AC" + secrets.token_hex(16))
     auth_token: str = field(default_factory=secrets.token_urlsafe, repr=False)
+    api_key: str = field(default_factory=lambda: "SG." + secrets.token_urlsafe(), repr=False)
 
 
 class Doubles:
@@ -62,6 +64,7 @@ class Doubles:
             account_sid=login.account_sid,
             auth_token=login.auth_token,
         )
+        self.sendgrid = SendGridDouble(self.outbox, self.scripts, clock, self.receipts, api_key=login.api_key)
         self._runner: web.AppRunner | None = None
         self.port = 0
         """Port of the outbox and of the doubles that speak HTTP."""
@@ -70,6 +73,7 @@ class Doubles:
         """Listen. `port`: of the outbox and of the HTTP doubles; 0 picks a free port. Raises DoublesPortTaken."""
         app = web.Application(middlewares=[refuse_foreign_hosts])
         app.add_routes(self.twilio.routes())
+        app.add_routes(self.sendgrid.routes())
         app.add_routes(Control(self.outbox, self.scripts, self.twilio).routes())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
         await self._runner.setup()
@@ -104,8 +108,8 @@ class Doubles:
     def accounts(self, tenant: str) -> list[ProviderAccount]:
         """Return an account for each double."""
         return [
-            ProviderAccount(tenant, name, kind, settings=settings, secrets=login)
-            for name, (kind, settings, login) in self._accounts().items()
+            ProviderAccount(tenant, name, kind, order, settings=settings, secrets=login)
+            for order, (name, (kind, settings, login)) in enumerate(self._accounts().items(), 1)
         ]
 
     def _accounts(self) -> Mapping[str, tuple[ProviderKind, Mapping[str, object], Mapping[str, str]]]:
@@ -125,5 +129,14 @@ class Doubles:
                 ProviderKind.TWILIO,
                 {"from": "+15005550006", "url": self.url},
                 {"account_sid": login.account_sid, "auth_token": login.auth_token},
+            ),
+            "double-sendgrid": (
+                ProviderKind.SENDGRID,
+                {
+                    "from": "Noonday <noonday@example.com>",
+                    "url": self.url,
+                    "verification_key": self.sendgrid.verification_key,
+                },
+                {"api_key": login.api_key},
             ),
         }

@@ -8,7 +8,9 @@ from rich.text import Text
 
 from noonday.cli.screen import show, show_json
 from noonday.cli.tables import facts
+from noonday.doubles.receipt_sender import is_on_loopback
 from noonday.doubles.running import Doubles
+from noonday.model.errors import BadSettings
 from noonday.model.notifications.sending import ProviderAccount
 from noonday.runtime.clock import SystemClock
 from noonday.wiring.engine_thread import new_event_loop
@@ -17,14 +19,19 @@ from noonday.wiring.listening import stop_signals
 TENANT = "default"
 
 
-def run_doubles(port: int, smtp_port: int, *, as_json: bool) -> None:
+def run_doubles(port: int, smtp_port: int, events_url: str | None, *, as_json: bool) -> None:
     """Run the doubles until a signal stops them."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(port, smtp_port, as_json=as_json))
+        runner.run(_serve(port, smtp_port, events_url, as_json=as_json))
 
 
-async def _serve(port: int, smtp_port: int, *, as_json: bool) -> None:
+async def _serve(port: int, smtp_port: int, events_url: str | None, *, as_json: bool) -> None:
+    if events_url is not None and not is_on_loopback(events_url):
+        raise BadSettings(
+            f"--events-url: {events_url!r} must be a URL of this machine, such as http://127.0.0.1:8080/..."
+        )
     doubles = Doubles(SystemClock())
+    doubles.sendgrid.events_url = events_url
     with stop_signals() as stop:
         await doubles.start(port, smtp_port)
         try:

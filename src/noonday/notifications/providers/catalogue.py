@@ -8,9 +8,16 @@ from typing import Any
 from noonday.model.errors import Flaw, NotFound
 from noonday.model.notifications.provider_receipts import ProviderReceipt, ReceiptRequest
 from noonday.model.notifications.sending import ProviderAccount, ProviderKind
-from noonday.notifications.providers import smtp_account, twilio_account, twilio_receipts
+from noonday.notifications.providers import (
+    sendgrid_account,
+    sendgrid_receipts,
+    smtp_account,
+    twilio_account,
+    twilio_receipts,
+)
 from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.notifications.providers.http_client import ProviderClient
+from noonday.notifications.providers.sendgrid import SendGridProvider
 from noonday.notifications.providers.smtp import SmtpProvider
 from noonday.notifications.providers.twilio import TwilioProvider
 from noonday.ports.clock import Clock
@@ -22,8 +29,12 @@ _ReadReceipts = Callable[[ProviderAccount, ReceiptRequest], list[ProviderReceipt
 _FLAWS: Mapping[ProviderKind, _FlawsOf] = {
     ProviderKind.SMTP: lambda settings, secrets, _: smtp_account.flaws_of(settings, secrets),
     ProviderKind.TWILIO: twilio_account.flaws_of,
+    ProviderKind.SENDGRID: sendgrid_account.flaws_of,
 }
-_RECEIPTS: Mapping[ProviderKind, _ReadReceipts] = {ProviderKind.TWILIO: twilio_receipts.read_receipts}
+_RECEIPTS: Mapping[ProviderKind, _ReadReceipts] = {
+    ProviderKind.TWILIO: twilio_receipts.read_receipts,
+    ProviderKind.SENDGRID: sendgrid_receipts.read_receipts,
+}
 KINDS = tuple(_FLAWS)
 """The kinds that accounts may have."""
 
@@ -72,5 +83,6 @@ def open_providers(
     providers: dict[ProviderKind, Provider] = {
         ProviderKind.SMTP: SmtpProvider(clock, hosts, timeout_sec=timeout_sec),
         ProviderKind.TWILIO: TwilioProvider(clock, hosts, client),
+        ProviderKind.SENDGRID: SendGridProvider(hosts, client),
     }
     return OpenProviders(providers, client)

@@ -1,4 +1,4 @@
-"""References to a notification in URLs that a provider calls, so that a receipt needs no look-up."""
+"""References to a notification that a provider returns with a receipt, so that the receipt needs no look-up."""
 
 from collections.abc import Mapping
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -12,8 +12,13 @@ _MAX_NUMBER = 2**31 - 1
 
 def with_reference(url: str, message: ProviderMessage) -> str:
     """Return a callback URL that names the dispatch."""
-    query = urlencode({_NOTIFICATION: message.notification_id, _NUMBER: message.number})
+    query = urlencode(reference_fields(message))
     return f"{url}{'&' if urlsplit(url).query else '?'}{query}"
+
+
+def reference_fields(message: ProviderMessage) -> dict[str, str]:
+    """Return fields that name the dispatch, for providers that return them with a receipt."""
+    return {_NOTIFICATION: message.notification_id, _NUMBER: str(message.number)}
 
 
 def reference_in_url(url: str) -> tuple[str | None, int | None]:
