@@ -2,7 +2,7 @@ import pytest
 
 from noonday.doubles.behaviour import ACCEPT, Behaviour, Cut
 from noonday.doubles.outbox import AcceptedMessage, DoubleOutbox, SentReceipt
-from noonday.doubles.patterns import behaviour_of_email, behaviour_of_phone
+from noonday.doubles.patterns import behaviour_of_email, behaviour_of_phone, behaviour_of_token
 from noonday.doubles.scripts import MAX_CALLS, MAX_RECIPIENTS, Scripts
 from noonday.model.notifications.sending import ChannelKind, ProviderKind
 
@@ -102,3 +102,17 @@ def test_an_email_address_chooses_its_behaviour(address: str, expected: Behaviou
 )
 def test_a_phone_number_chooses_its_behaviour(number: str, expected: Behaviour) -> None:
     assert behaviour_of_phone(number) == expected
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("fQx-1:APA91b", ACCEPT),
+        ("reject-UNREGISTERED-1", Behaviour(code="UNREGISTERED")),
+        ("slow-2000-1", Behaviour(delay_ms=2_000)),
+        ("cut-before-1", Behaviour(cut=Cut.BEFORE)),
+        ("cut-after-1", Behaviour(cut=Cut.AFTER)),
+    ],
+)
+def test_a_device_token_chooses_its_behaviour(token: str, expected: Behaviour) -> None:
+    assert behaviour_of_token(token) == expected

@@ -7,6 +7,7 @@ from noonday.doubles.behaviour import ACCEPT, MAX_DELAY_MS, Behaviour, Cut
 _EMAIL = re.compile(r"(mail|rcpt|data|body)-([245][0-9]{2})(?:-([245]\.[0-9]{1,3}\.[0-9]{1,3}))?")
 _SLOW = re.compile(r"slow-([0-9]{1,6})")
 _EVENT = re.compile(r"event-([a-z_-]{1,40})")
+_REJECT = re.compile(r"reject-([A-Z0-9_]{1,60})")
 _PHONE = re.compile(r"\+170([0-9])([0-9]{5})[0-9]{2}")
 _CUTS = {"drop": Cut.AFTER, "cut-after": Cut.AFTER, "cut-before": Cut.BEFORE}
 _MAGIC_PHONES = {
@@ -18,6 +19,20 @@ _MAGIC_PHONES = {
 }
 """Twilio's own test numbers."""
 _ORDERS = {1: ["delivered", "sent"], 2: ["sent", "sent", "delivered", "delivered"], 3: []}
+
+
+def behaviour_of_token(token: str) -> Behaviour:
+    """Return how a push message to a device token of FCM is treated. What follows the last hyphen is free.
+
+    `reject-UNREGISTERED-1` refuses with that error, `slow-2000-1` answers after 2 s, `cut-before-1` and `cut-after-1` cut the
+    connection before and after the message is accepted.
+    """
+    part = token.rpartition("-")[0]
+    if found := _REJECT.fullmatch(part):
+        return Behaviour(code=found[1])
+    if found := _SLOW.fullmatch(part):
+        return Behaviour(delay_ms=min(int(found[1]), MAX_DELAY_MS))
+    return Behaviour(cut=_CUTS.get(part))
 
 
 def behaviour_of_email(address: str) -> Behaviour:

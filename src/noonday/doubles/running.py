@@ -8,6 +8,7 @@ from aiohttp import web
 
 from noonday.doubles.certificate import ThrowAwayCertificate
 from noonday.doubles.control import Control, refuse_foreign_hosts
+from noonday.doubles.fcm import FcmDouble
 from noonday.doubles.outbox import DoubleOutbox
 from noonday.doubles.receipt_sender import ReceiptSender
 from noonday.doubles.scripts import Scripts
@@ -65,6 +66,7 @@ class Doubles:
             auth_token=login.auth_token,
         )
         self.sendgrid = SendGridDouble(self.outbox, self.scripts, clock, self.receipts, api_key=login.api_key)
+        self.fcm = FcmDouble(self.outbox, self.scripts, clock)
         self._runner: web.AppRunner | None = None
         self.port = 0
         """Port of the outbox and of the doubles that speak HTTP."""
@@ -74,6 +76,7 @@ class Doubles:
         app = web.Application(middlewares=[refuse_foreign_hosts])
         app.add_routes(self.twilio.routes())
         app.add_routes(self.sendgrid.routes())
+        app.add_routes(self.fcm.routes())
         app.add_routes(Control(self.outbox, self.scripts, self.twilio).routes())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, handler_cancellation=True)
         await self._runner.setup()
@@ -138,5 +141,10 @@ class Doubles:
                     "verification_key": self.sendgrid.verification_key,
                 },
                 {"api_key": login.api_key},
+            ),
+            "double-fcm": (
+                ProviderKind.FCM,
+                {"url": self.url, "token_url": self.url},
+                {"service_account": self.fcm.service_account()},
             ),
         }

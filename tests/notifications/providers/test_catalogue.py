@@ -18,7 +18,7 @@ from tests.notifications.providers.doubles import running
 from tests.notifications.providers.messages import LOOPBACK, account
 from tests.support.clock import ManualClock
 
-MISSING = {ProviderKind.SMTP: 2, ProviderKind.TWILIO: 3, ProviderKind.SENDGRID: 2}
+MISSING = {ProviderKind.SMTP: 2, ProviderKind.TWILIO: 3, ProviderKind.SENDGRID: 2, ProviderKind.FCM: 1}
 
 
 @pytest.mark.slow

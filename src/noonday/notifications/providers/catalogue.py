@@ -9,12 +9,14 @@ from noonday.model.errors import Flaw, NotFound
 from noonday.model.notifications.provider_receipts import ProviderReceipt, ReceiptRequest
 from noonday.model.notifications.sending import ProviderAccount, ProviderKind
 from noonday.notifications.providers import (
+    fcm_account,
     sendgrid_account,
     sendgrid_receipts,
     smtp_account,
     twilio_account,
     twilio_receipts,
 )
+from noonday.notifications.providers.fcm import FcmProvider
 from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.notifications.providers.http_client import ProviderClient
 from noonday.notifications.providers.sendgrid import SendGridProvider
@@ -30,6 +32,7 @@ _FLAWS: Mapping[ProviderKind, _FlawsOf] = {
     ProviderKind.SMTP: lambda settings, secrets, _: smtp_account.flaws_of(settings, secrets),
     ProviderKind.TWILIO: twilio_account.flaws_of,
     ProviderKind.SENDGRID: sendgrid_account.flaws_of,
+    ProviderKind.FCM: fcm_account.flaws_of,
 }
 _RECEIPTS: Mapping[ProviderKind, _ReadReceipts] = {
     ProviderKind.TWILIO: twilio_receipts.read_receipts,
@@ -84,5 +87,6 @@ def open_providers(
         ProviderKind.SMTP: SmtpProvider(clock, hosts, timeout_sec=timeout_sec),
         ProviderKind.TWILIO: TwilioProvider(clock, hosts, client),
         ProviderKind.SENDGRID: SendGridProvider(hosts, client),
+        ProviderKind.FCM: FcmProvider(clock, hosts, client),
     }
     return OpenProviders(providers, client)

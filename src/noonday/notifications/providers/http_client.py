@@ -46,8 +46,8 @@ class ProviderClient:
         await self._operated.close()
 
 
-def flaw_of_url(url: object, domain: str, hosts: ProviderHosts) -> Flaw | None:
-    """Check the setting `url` of an account. Returns its flaw, or None if it is missing or belongs to the provider's domain.
+def flaw_of_url(url: object, domain: str, hosts: ProviderHosts, name: str = "url") -> Flaw | None:
+    """Check the URL in a setting. Returns its flaw, or None if it is missing or belongs to the provider's domain.
 
     An account's URL gets the account's credentials, so it is the provider's or one that the operator runs.
     """
@@ -57,8 +57,8 @@ def flaw_of_url(url: object, domain: str, hosts: ProviderHosts) -> Flaw | None:
     try:
         endpoint, path = read_url(str(url)), URL(str(url)).raw_path_qs
     except InvalidInput:
-        return Flaw("/settings/url", detail, str(url)[:200], f"https://api.{domain}")
+        return Flaw(f"/settings/{name}", detail, str(url)[:200], f"https://api.{domain}")
     is_theirs = endpoint.scheme == "https" and endpoint.host.endswith(f".{domain}") and endpoint.port == 443
     if path == "/" and (is_theirs or hosts.is_operated(endpoint.host, endpoint.port)):
         return None
-    return Flaw("/settings/url", detail, str(url)[:200], f"https://api.{domain}")
+    return Flaw(f"/settings/{name}", detail, str(url)[:200], f"https://api.{domain}")

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from noonday.model.errors import Flaw
@@ -12,6 +13,8 @@ from noonday.notifications.providers import account_fields as check
 from noonday.notifications.providers.account_fields import AccountField, flaws_in_secrets, flaws_in_settings
 
 CA_CHARS = 65_536
+MAX_CHECKED = 256
+"""Number of certificates whose check is remembered."""
 MAX_CONNECTIONS = 20
 """Default and highest number of connections of one account in one process."""
 
@@ -32,6 +35,11 @@ _PORTS = {Encryption.STARTTLS: 587, Encryption.TLS: 465, Encryption.NONE: 25}
 def _ca(value: Any) -> str | None:
     if not isinstance(value, str) or len(value) > CA_CHARS:
         return f"must be certificates in PEM, at most {CA_CHARS} characters"
+    return _flaw_of_certificates(value)
+
+
+@lru_cache(maxsize=MAX_CHECKED)
+def _flaw_of_certificates(value: str) -> str | None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=value)
     except (ssl.SSLError, ValueError):
