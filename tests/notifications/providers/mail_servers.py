@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from aiohttp.abc import AbstractResolver
+
 from noonday.doubles.behaviour import Behaviour
 from noonday.doubles.certificate import ThrowAwayCertificate
 from noonday.doubles.outbox import AcceptedMessage, DoubleOutbox
@@ -51,13 +53,18 @@ class MailServer:
 
 @asynccontextmanager
 async def mail_server(
-    *, hosts: ProviderHosts = LOOPBACK, timeout_sec: float = 60.0, implicit_tls: bool = False, tls: bool = True
+    *,
+    hosts: ProviderHosts = LOOPBACK,
+    resolver: AbstractResolver | None = None,
+    timeout_sec: float = 60.0,
+    implicit_tls: bool = False,
+    tls: bool = True,
 ) -> AsyncIterator[MailServer]:
     clock = ManualClock()
     context = CERTIFICATE.server_context() if tls else None
     double = SmtpDouble(DoubleOutbox(), Scripts(), clock, tls=context, implicit_tls=implicit_tls, **LOGIN)
     await double.start("127.0.0.1", 0)
-    provider = SmtpProvider(clock, hosts, timeout_sec=timeout_sec)
+    provider = SmtpProvider(clock, hosts, timeout_sec=timeout_sec, resolver=resolver)
     try:
         yield MailServer(double, provider, clock)
     finally:

@@ -1,8 +1,10 @@
 import asyncio
 import re
+import socket
 from dataclasses import replace
 
 import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from noonday.doubles.behaviour import Behaviour, Cut
 from noonday.doubles.smtp import EVERYONE
@@ -10,6 +12,7 @@ from noonday.model.notifications.sending import AddressEffect, OutcomeKind, Prov
 from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.notifications.providers.smtp_connections import IDLE_SEC, MESSAGES_PER_CONNECTION
 from noonday.webhooks.addresses import Networks
+from noonday.webhooks.dialing import MAX_RESOLVES
 from tests.notifications.providers.mail_servers import LOGIN, mail_server
 from tests.notifications.providers.messages import NOTIFICATION, content, message
 from tests.support.eventually import eventually
@@ -212,11 +215,51 @@ async def test_a_host_in_a_private_network_is_not_dialled() -> None:
         assert mail.double.connections == 0
 
 
+class Names(AbstractResolver):
+    """Resolves every name to these addresses, when it is allowed to."""
+
+    def __init__(self, *addresses: str) -> None:
+        self._addresses = addresses
+        self.asked: list[str] = []
+        self.may_answer = asyncio.Event()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        self.asked.append(host)
+        await self.may_answer.wait()
+        of = socket.AF_INET
+        return [
+            ResolveResult(hostname=host, host=each, port=port, family=of, proto=0, flags=0) for each in self._addresses
+        ]
+
+    async def close(self) -> None: ...
+
+
 async def test_an_endpoint_of_the_operator_is_dialled_wherever_it_is() -> None:
-    async with mail_server() as mail:
-        mail.provider._connections._hosts = ProviderHosts(Networks(), [("localhost", mail.double.port)])
-        outcome = await mail.provider.send(mail.account(host="localhost"), message(ProviderKind.SMTP))
-        assert outcome.kind is ACCEPTED
+    """The host has two addresses, and nobody listens on the first one."""
+    names = Names("127.0.0.2", "127.0.0.1")
+    names.may_answer.set()
+    hosts = ProviderHosts(Networks())
+    async with mail_server(hosts=hosts, resolver=names, tls=False) as mail:
+        account = mail.account({}, host="relay.internal")
+        assert (await mail.provider.send(account, message(ProviderKind.SMTP))).code == "REFUSED_ADDRESS"
+        hosts._operated = frozenset({("relay.internal", mail.double.port)})
+        # The double asks for a login, which the account does not have: it was reached.
+        assert (await mail.provider.send(account, message(ProviderKind.SMTP))).code == "530 5.7.0"
+
+
+async def test_slow_names_of_one_tenant_do_not_delay_another() -> None:
+    names = Names("127.0.0.1")
+    async with mail_server(resolver=names, tls=False) as mail:
+        account = mail.account({}, host="slow.test")
+        sending = [
+            asyncio.create_task(mail.provider.send(replace(account, tenant=tenant), message(ProviderKind.SMTP)))
+            for tenant in ["acme"] * (MAX_RESOLVES + 3) + ["other"]
+        ]
+        await eventually(lambda: len(names.asked) == MAX_RESOLVES + 1)
+        names.may_answer.set()
+        assert {(await each).code for each in sending} == {"530 5.7.0"}
 
 
 async def test_an_unreachable_server_is_a_retry() -> None:

@@ -10,6 +10,7 @@ from aiohttp.abc import AbstractResolver
 
 from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.notifications.providers.smtp_account import Encryption, SmtpServer
+from noonday.notifications.providers.smtp_dialing import Dialer
 from noonday.notifications.providers.smtp_session import SmtpSession, end_all
 from noonday.ports.clock import Clock
 
@@ -28,8 +29,7 @@ class SmtpConnections:
     """Lends connections, at most a few of one account. Used on one event loop."""
 
     def __init__(self, hosts: ProviderHosts, resolver: AbstractResolver, clock: Clock) -> None:
-        self._hosts = hosts
-        self._resolver = resolver
+        self._dialer = Dialer(hosts, resolver)
         self._clock = clock
         self._slots = asyncio.Semaphore(MAX_OPEN)
         """Connections in use."""
@@ -78,7 +78,7 @@ class SmtpConnections:
     async def dial(self, server: SmtpServer) -> SmtpSession:
         """Open another connection. Raises SmtpFailure."""
         session = SmtpSession(server, await self._tls_context(server))
-        await session.open(self._hosts, self._resolver)
+        await session.open(self._dialer)
         return session
 
     def give_back(self, session: SmtpSession) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections import OrderedDict
 from ipaddress import ip_address
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -12,25 +13,45 @@ from noonday.webhooks.dialing import CheckingResolver, RefusedAddress
 DIAL_SEC = 5.0
 """Timeout of dialling one address in seconds, so that the next address of the host also has a chance."""
 
+MAX_TENANTS = 1_000
+"""Number of tenants whose limit of names is remembered."""
 
-async def dial(hosts: ProviderHosts, resolver: AbstractResolver, host: str, port: int) -> socket.socket:
-    """Return a socket that is connected to an allowed address of the host.
 
-    Every address is checked, and only a checked address is dialled. Raises OSError, RefusedAddress if the host has an address
-    that may not be dialled.
-    """
-    networks = hosts.networks_for(host, port)
-    if (literal := _literal(host, port)) is not None:
-        if networks.refusal_of(literal["host"]) is not None:
-            raise RefusedAddress(host)
-        return await _connect(literal)
-    error: OSError | None = None
-    for address in await CheckingResolver(networks, resolver).resolve(host, port):
-        try:
-            return await _connect(address)
-        except OSError as failed:
-            error = failed
-    raise error or OSError(f"{host} has no address")
+class Dialer:
+    """Dials mail servers. A tenant resolves a few names at a time, so that its slow names do not delay others."""
+
+    def __init__(self, hosts: ProviderHosts, resolver: AbstractResolver) -> None:
+        self._hosts = hosts
+        self._inner = resolver
+        self._resolvers: OrderedDict[tuple[str, bool], CheckingResolver] = OrderedDict()
+
+    async def dial(self, tenant: str, host: str, port: int) -> socket.socket:
+        """Return a socket that is connected to an allowed address of the host.
+
+        Every address is checked, and only a checked address is dialled. Raises OSError, RefusedAddress if the host has an address
+        that may not be dialled.
+        """
+        if (literal := _literal(host, port)) is not None:
+            if self._hosts.networks_for(host, port).refusal_of(literal["host"]) is not None:
+                raise RefusedAddress(host)
+            return await _connect(literal)
+        error: OSError | None = None
+        for address in await self._resolver_of(tenant, host, port).resolve(host, port):
+            try:
+                return await _connect(address)
+            except OSError as failed:
+                error = failed
+        raise error or OSError(f"{host} has no address")
+
+    def _resolver_of(self, tenant: str, host: str, port: int) -> CheckingResolver:
+        key = (tenant, self._hosts.is_operated(host, port))
+        resolver = self._resolvers.pop(key, None)
+        if resolver is None:
+            resolver = CheckingResolver(self._hosts.networks_for(host, port), self._inner)
+        self._resolvers[key] = resolver
+        if len(self._resolvers) > MAX_TENANTS:
+            self._resolvers.popitem(last=False)
+        return resolver
 
 
 def _literal(host: str, port: int) -> ResolveResult | None:

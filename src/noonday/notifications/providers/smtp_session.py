@@ -5,11 +5,9 @@ import ssl
 from contextlib import suppress
 
 import aiosmtplib
-from aiohttp.abc import AbstractResolver
 
-from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.notifications.providers.smtp_account import Encryption, SmtpServer
-from noonday.notifications.providers.smtp_dialing import dial
+from noonday.notifications.providers.smtp_dialing import Dialer
 from noonday.notifications.providers.smtp_judging import SmtpError, SmtpExchange, SmtpStep
 from noonday.notifications.providers.smtp_message import SmtpEnvelope
 from noonday.webhooks.dialing import RefusedAddress
@@ -52,11 +50,11 @@ class SmtpSession:
         """Whether the connection is open, as far as is known."""
         return self._smtp is not None and self._smtp.is_connected
 
-    async def open(self, hosts: ProviderHosts, resolver: AbstractResolver) -> None:
+    async def open(self, dialer: Dialer) -> None:
         """Dial the server, encrypt the connection and log in. Raises SmtpFailure."""
         server = self.server
         try:
-            connection = await dial(hosts, resolver, server.host, server.port)
+            connection = await dialer.dial(server.tenant, server.host, server.port)
             name = connection.getsockname()[0]
             self.step = SmtpStep.GREETING
             self._smtp = smtp = aiosmtplib.SMTP(
