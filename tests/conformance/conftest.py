@@ -14,6 +14,7 @@ from noonday.ports.firing import Firing
 from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
+from noonday.ports.notifications import NotificationEvents, ScheduledNotifications, SendKeys
 from noonday.ports.queries import QueryStore
 from noonday.ports.settings import SettingsStore
 from noonday.ports.signals import Signals
@@ -21,7 +22,20 @@ from noonday.ports.tokens import Tokens
 from noonday.ports.workload import Workload
 from tests.support.clock import ManualClock
 from tests.support.crank import Crank
-from tests.support.drivers import BUSES, HOT_INDEXES, LEASES, SIGNALS, STORES, THREADED_STORE, TOKENS, Driver, Store
+from tests.support.drivers import (
+    BUSES,
+    HOT_INDEXES,
+    LEASES,
+    NOTIFICATION_STORES,
+    SEND_KEYS,
+    SIGNALS,
+    STORES,
+    THREADED_STORE,
+    TOKENS,
+    Driver,
+    NotificationStore,
+    Store,
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -100,6 +114,30 @@ def settings_store(store: Store) -> SettingsStore:
 @pytest.fixture
 def workload(store: Store) -> Workload:
     return store.workload
+
+
+@each(NOTIFICATION_STORES)
+async def notification_store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[NotificationStore]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def scheduled(notification_store: NotificationStore) -> ScheduledNotifications:
+    return notification_store.scheduled_notifications
+
+
+@pytest.fixture
+def events(notification_store: NotificationStore) -> NotificationEvents:
+    return notification_store.notification_events
+
+
+@each(SEND_KEYS)
+async def send_keys(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[SendKeys]:
+    async with chosen(request).open(tmp_path, clock) as opened:
+        yield opened
 
 
 @each(HOT_INDEXES)

@@ -424,6 +424,8 @@ class PostgresSimulation(ClusterSimulation):
             endpoints=store.endpoints,
             alerts=store.alerts,
             notices=store.notices,
+            users=store.users,
+            provider_accounts=store.provider_accounts,
             operations=store.operations,
             selection=store.selection,
         )

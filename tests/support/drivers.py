@@ -43,6 +43,7 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.notices import Notices
+from noonday.ports.notifications import NotificationEvents, ProviderAccounts, ScheduledNotifications, SendKeys, Users
 from noonday.ports.operations import Operations
 from noonday.ports.queries import QueryStore
 from noonday.ports.selection import Selection
@@ -102,6 +103,18 @@ class Store(Protocol):
     @property
     def notices(self) -> Notices: ...
     @property
+    def users(self) -> Users: ...
+    @property
+    def provider_accounts(self) -> ProviderAccounts: ...
+
+
+class NotificationStore(Protocol):
+    """The ports of one store of notifications, which see each other's writes."""
+
+    @property
+    def scheduled_notifications(self) -> ScheduledNotifications: ...
+    @property
+    def notification_events(self) -> NotificationEvents: ...
     def operations(self) -> Operations: ...
     @property
     def selection(self) -> Selection: ...
@@ -135,14 +148,20 @@ class Driver(Generic[T]):
     capabilities: frozenset[Capability] = frozenset()
 
 
-def sqlite(place: Callable[[Path], str]) -> Callable[[Path, ManualClock], AbstractAsyncContextManager[Store]]:
+def sqlite(place: Callable[[Path], str]) -> Callable[[Path, ManualClock], AbstractAsyncContextManager[SqliteStore]]:
     @asynccontextmanager
-    async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[Store]:
+    async def opened(folder: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
         store = open_store(place(folder), FileOptions(synchronous="OFF"), LEAD_MS)
         yield store
         await store.close()
 
     return opened
+
+
+@asynccontextmanager
+async def sqlite_send_keys(folder: Path, clock: ManualClock) -> AsyncIterator[SendKeys]:
+    async with sqlite(lambda folder: MEMORY)(folder, clock) as store:
+        yield store.send_keys
 
 
 def plain(make: Callable[[Path, ManualClock], T]) -> Callable[[Path, ManualClock], AbstractAsyncContextManager[T]]:
@@ -253,6 +272,13 @@ STORES: list[Driver[Store]] = [
 ]
 THREADED_STORE: Driver[Store] = Driver("sqlite-threaded", sqlite(lambda folder: str(folder / "noonday.db")))
 """A file with a writer thread and reader threads."""
+NOTIFICATION_STORES: list[Driver[NotificationStore]] = [
+    Driver("sqlite", sqlite(lambda folder: MEMORY)),
+    Driver("sqlite-threaded", sqlite(lambda folder: str(folder / "noonday.db"))),
+]
+SEND_KEYS: list[Driver[SendKeys]] = [
+    Driver("sqlite", sqlite_send_keys),
+]
 HOT_INDEXES: list[Driver[HotIndex]] = [
     Driver("memory", plain(lambda folder, clock: MemoryHotIndex(LEAD_MS)), frozenset({Capability.IN_ITS_PROCESS})),
     Driver("redis", redis_index, frozenset({Capability.OUTLIVES_ITS_OWNER})),

@@ -21,6 +21,7 @@ from noonday.ports.hot_index import HotIndex
 from noonday.ports.jobs import Jobs
 from noonday.ports.leases import Leases
 from noonday.ports.notices import Notices
+from noonday.ports.notifications import NotificationEvents, ProviderAccounts, ScheduledNotifications, SendKeys, Users
 from noonday.ports.offload import InlineOffload, Offload
 from noonday.ports.operations import Operations
 from noonday.ports.queries import QueryStore
@@ -46,6 +47,17 @@ class WorkerDrivers:
 
 
 @dataclass(frozen=True)
+class NotificationDrivers:
+    """The drivers of notifications: their stores, and a bus and signals of their own."""
+
+    bus: Bus
+    signals: Signals
+    scheduled_notifications: ScheduledNotifications
+    notification_events: NotificationEvents
+    send_keys: SendKeys
+
+
+@dataclass(frozen=True)
 class Drivers:
     """The drivers of all ports that the stages use."""
 
@@ -61,6 +73,8 @@ class Drivers:
     endpoints: Endpoints
     alerts: Alerts
     notices: Notices
+    users: Users
+    provider_accounts: ProviderAccounts
     operations: Operations
     selection: Selection
     index: HotIndex
@@ -74,6 +88,8 @@ class Drivers:
     breakers: Breakers = field(default_factory=MemoryBreakers)
     throttles: Throttles = field(default_factory=MemoryThrottles)
     offload: Offload = field(default_factory=InlineOffload)
+    notifications: NotificationDrivers | None = None
+    """None if the mode has no stores for notifications."""
 
     @property
     def of_worker(self) -> WorkerDrivers:

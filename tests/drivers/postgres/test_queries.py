@@ -19,7 +19,7 @@ PACKAGE = "noonday.drivers.postgres"
 FOLDER = files(PACKAGE)
 PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
 NAMED = [(port, name) for port in PORTS for name in load(PACKAGE, port).statements]
-GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage")
+GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage", "users")
 """Tables that grow with the work."""
 READ_WHOLE = {
     ("executions", "drop_audit"): "read in order of its key, and ends at its limit",
@@ -44,6 +44,7 @@ INSERT INTO dead SELECT id, tenant, job_id, pool, handler, finished_ms, 1 FROM e
 INSERT INTO audit (tenant, at_ms, subject, action, target, detail) SELECT 't' || n % 20, n, 's', 'a', 't' || n, '{}' FROM numbers;
 INSERT INTO usage SELECT 't' || n % 200, n / 200, 1, 1, 0, 1, 1 FROM numbers;
 INSERT INTO receipts SELECT 't' || n % 20, 'k' || n, 'f', n, 200, '' FROM numbers;
+INSERT INTO users SELECT 't' || n % 20, 'u' || n, n, '', n, n FROM numbers;
 """.replace("NOW_MS", str(NOW_MS))
 """So many rows that the access path matters; few of them are open."""
 _OF_THE_OPEN = """

@@ -14,7 +14,11 @@ PACKAGE = "noonday.drivers.sqlite"
 FOLDER = files(PACKAGE)
 PORTS = sorted(path.name.removesuffix(".sql") for path in FOLDER.joinpath("sql").iterdir())
 NAMED = [(port, name) for port in PORTS for name in load(PACKAGE, port).statements]
-GROW = ("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage")
+GROW = (
+    *("executions", "timeline", "jobs", "revisions", "decisions", "dead", "audit", "receipts", "usage"),
+    *("users", "scheduled_notifications", "minute_buckets", "bucket_progress", "send_keys"),
+    *("notification_events", "notification_decisions", "notifications_by_user"),
+)
 """Tables that grow with the work."""
 READ_WHOLE = {
     ("queries", "dead"): "read in order of its key, and ends at its limit",

@@ -10,10 +10,12 @@ from noonday.drivers.sql.execution_search import SqlExecutionSearch
 from noonday.drivers.sql.jobs import JobWrites, SqlJobs
 from noonday.drivers.sql.notices import SqlNotices
 from noonday.drivers.sql.operations import SqlOperations
+from noonday.drivers.sql.provider_accounts import SqlProviderAccounts
 from noonday.drivers.sql.queries import SqlQueryStore
 from noonday.drivers.sql.selection import SqlSelection
 from noonday.drivers.sql.sessions import SqlSessions
 from noonday.drivers.sql.settings import SetCaps, SqlSettingsStore
+from noonday.drivers.sql.users import SqlUsers
 from noonday.drivers.sql.workload import SqlWorkload
 from noonday.ports.executions import Executions
 from noonday.ports.firing import Firing
@@ -35,6 +37,8 @@ class SqlStore:
     endpoints: SqlEndpoints
     alerts: SqlAlerts
     notices: SqlNotices
+    users: SqlUsers
+    provider_accounts: SqlProviderAccounts
     operations: SqlOperations
     selection: SqlSelection
 
@@ -63,6 +67,8 @@ class SqlStore:
             SqlEndpoints(sessions),
             SqlAlerts(sessions),
             SqlNotices(sessions),
+            SqlUsers(sessions),
+            SqlProviderAccounts(sessions),
             SqlOperations(sessions),
             SqlSelection(sessions),
         )

@@ -9,11 +9,28 @@ from noonday.drivers.sqlite.executions import SqliteExecutions
 from noonday.drivers.sqlite.firing import SqliteFiring
 from noonday.drivers.sqlite.job_writes import SqliteJobWrites
 from noonday.drivers.sqlite.migrations import fill_in_memory, migrate
+from noonday.drivers.sqlite.notification_events import SqliteNotificationEvents
+from noonday.drivers.sqlite.scheduled_notifications import SqliteScheduledNotifications
+from noonday.drivers.sqlite.send_keys import SqliteSendKeys
 from noonday.drivers.sqlite.sessions import SqliteSessions
 
 
 class SqliteStore(SqlStore):
+    """The drivers of the store's ports, and those of notifications, which have stores of their own in a cluster."""
+
     database: SqliteDatabase
+
+    @property
+    def scheduled_notifications(self) -> SqliteScheduledNotifications:
+        return SqliteScheduledNotifications(self.database)
+
+    @property
+    def notification_events(self) -> SqliteNotificationEvents:
+        return SqliteNotificationEvents(self.database)
+
+    @property
+    def send_keys(self) -> SqliteSendKeys:
+        return SqliteSendKeys(self.database)
 
 
 def store_on(database: SqliteDatabase, lead_ms: int) -> SqliteStore:
