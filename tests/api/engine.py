@@ -14,7 +14,9 @@ from noonday.api.context import ApiServices
 from noonday.api.hosts import KnownHosts
 from noonday.api.limits import ApiLimits
 from noonday.crypto.keyring import Keyring
+from noonday.drivers.memory.bus import MemoryBus
 from noonday.drivers.memory.hot_index import MemoryHotIndex
+from noonday.drivers.memory.leases import LocalLeases
 from noonday.drivers.memory.signals import MemorySignals
 from noonday.drivers.memory.tokens import MemoryTokens
 from noonday.drivers.sqlite.connection import MEMORY, FileOptions
@@ -32,6 +34,9 @@ from noonday.model.message import Beat, Hello
 from noonday.model.notice import ChannelType
 from noonday.model.recording import Checkpoint
 from noonday.model.view import PoolSettings
+from noonday.notifications.accounts import AccountCache
+from noonday.notifications.providers.hosts import ProviderHosts
+from noonday.notifications.services import NotificationServices
 from noonday.ports.clock import Clock
 from noonday.ports.offload import Offload
 from noonday.runtime.offload import ThreadOffload
@@ -40,7 +45,11 @@ from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.tasks.endpoints import EndpointService
 from noonday.tasks.secrets import SecretService
 from noonday.tasks.task_service import TaskService
+from noonday.webhooks.addresses import Networks
 from noonday.webhooks.bounds import DEFAULT_BOUNDS
+from noonday.wiring.drivers import Drivers
+from noonday.wiring.embedded import notification_drivers_on
+from noonday.wiring.notifications import flaws_for, notification_services
 
 NOON_MS = 1_893_499_200_000
 """2030-01-01T12:00:00Z"""
@@ -115,6 +124,8 @@ class Backstage:
     secrets: SecretService
     signals: ShakySignals
     preferences: PreferenceService
+    notifications: NotificationServices
+    accounts: AccountCache
     tokens: Tokens = field(default_factory=Tokens)
     pulse: Pulse = field(default_factory=Pulse)
 
@@ -146,7 +157,11 @@ class Backstage:
         endpoints = EndpointService(store.endpoints, endpoint_disabler, services.receipts, clock)
         tasks = TaskService(services, secrets, store.query_store, store.executions, clock, endpoints, DEFAULT_BOUNDS)
         preferences = _preferences(store, services, secrets, keyring, clock)
-        return cls(store, services, tasks, secrets, signals, preferences)
+        drivers = _drivers(store, clock, keyring, signals)
+        check = flaws_for(ProviderHosts(Networks(()), ()))
+        accounts = AccountCache(store.provider_accounts, keyring, clock)
+        notifications = notification_services(drivers, services.receipts, accounts, check, "api")
+        return cls(store, services, tasks, secrets, signals, preferences, notifications, accounts)
 
     def api_services(
         self, limits: ApiLimits | None = None, on_answer: Callable[[int], None] = lambda status: None
@@ -161,6 +176,7 @@ class Backstage:
             now_ms=lambda: NOON_MS,
             preferences=self.preferences,
             alerts=AlertService(self.store.alerts, self.services.receipts, StandingClock()),
+            notifications=self.notifications,
             on_answer=on_answer,
         )
 
@@ -198,6 +214,19 @@ def _preferences(
     )
     channels = {ChannelType.EMAIL: SmtpChannel(MailServer("mail.example", "noonday@mail.example"))}
     return PreferenceService(store.notices, channels, Seal(keyring), post, services.receipts, clock, DEFAULT_BOUNDS)
+
+
+def _drivers(store: SqliteStore, clock: Clock, keyring: Keyring, signals: MemorySignals) -> Drivers:
+    return Drivers(
+        clock=clock,
+        **store.ports,
+        index=MemoryHotIndex(0),
+        bus=MemoryBus(clock),
+        signals=signals,
+        leases=LocalLeases(None, clock),
+        keyring=keyring,
+        notifications=notification_drivers_on(store, clock),
+    )
 
 
 def _no_figures() -> dict[str, object]:

@@ -83,9 +83,9 @@ def test_changes_accept_idempotency_key_and_replace_accepts_if_match():
     assert taken["POST /v1/schedules/preview"] == taken["GET /v1/jobs"] == set()
 
 
-def test_routes_that_create_jobs_document_429():
-    creating = {name for name, operation in operations() if "429" in operation["responses"]}
-    assert creating == {"POST /v1/jobs", "POST /v1/jobs/batch", "POST /v1/tasks"}
+def test_routes_that_count_against_a_quota_document_429():
+    counted = {name for name, operation in operations() if "429" in operation["responses"]}
+    assert counted == {"POST /v1/jobs", "POST /v1/jobs/batch", "POST /v1/tasks", "POST /v1/notifications"}
     headers = DOCUMENT["components"]["responses"]["TooManyRequests"]["headers"]
     assert headers.keys() == {"Retry-After", "RateLimit", "RateLimit-Policy"}
 

@@ -50,6 +50,7 @@ def test_scope_of_a_change_is_write_or_admin_for_the_tenant_or_operator_for_the_
     operator |= {f"POST /v1/{what}{action}" for what in ("", "pools/{name}/") for action in ACTIONS}
     admin = {"GET /v1/audit", "POST /v1/webhook-secrets", "DELETE /v1/webhook-secrets/{secret_id}"}
     admin |= {f"POST /v1/tenants/{{tenantId}}/{action}" for action in ACTIONS}
+    admin |= {f"{method} /v1/providers/{{name}}" for method in ("PUT", "DELETE")}
     remote = {f"POST /v1/executions/{{executionId}}/{verb}" for verb in VERBS} | {"POST /v1/pools/{pool}/take"}
     previews = {"POST /v1/schedules/preview", "POST /v1/jobs/{jobId}/backfill", "POST /v1/operations/preview"}
     for name, scope in needs.items():

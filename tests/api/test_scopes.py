@@ -23,6 +23,7 @@ VALUES = {
     "{tenantId}": "acme",
     "{preference_id}": "ops",
     "{secret_id}": "a",
+    "{user_id}": "u-17",
     "{endpoint_id}": "ep_aHR0cHM6Ly9hcGkuZXhhbXBsZS5jb206NDQz",
 }
 JOB = {
@@ -46,7 +47,7 @@ def url_of(route: Route) -> str:
     path = route.path
     for name, value in VALUES.items():
         path = path.replace(name, value)
-    for name in ("{jobId}", "{executionId}", "{task_id}", "{execution_id}", "{id}", "{alert_id}"):
+    for name in ("{jobId}", "{executionId}", "{task_id}", "{execution_id}", "{id}", "{alert_id}", "{notification_id}"):
         path = path.replace(name, SOME_ID)
     return path
 

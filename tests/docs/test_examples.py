@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "examples"
 def run(name: str, folder: Path, environment: dict[str, str] | None = None, *, failure: str = "") -> list[str]:
     """Run an example, and return its output line by line. A warning is an error. `failure` is the one that it logs."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
-    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     assert (ran.stderr.splitlines() or [""])[-1] == failure
     return ran.stdout.splitlines()
@@ -50,7 +50,7 @@ def test_the_tests_of_the_invoices_pass() -> None:
         "test_invoices.py",
     ]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    ran = subprocess.run(command, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout
     assert "4 passed" in ran.stdout
 

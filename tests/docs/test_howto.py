@@ -30,6 +30,7 @@ from noonday.model.decoding import BodyDecoder
 from noonday.model.filters import PreviewRequest
 from noonday.model.firing import Start, decide_overlap, plan_fire
 from noonday.model.job import CatchUp, Dst, JobSpec, JobType, Overlap, check, ms_of
+from noonday.model.notifications.wire import NotificationSpec
 from noonday.model.retry import RetryPolicy, bound_ms
 from noonday.model.schedule import CronRule, describe
 from noonday.wiring.settings.loading import load_settings
@@ -42,6 +43,8 @@ pytestmark = pytest.mark.usefixtures("no_garbage_collection")
 PYTHON = [block for page in PAGES for block in blocks(page, "python")]
 BASH = [block for page in PAGES for block in blocks(page, "bash")]
 HERE = "http://127.0.0.1:8080"
+BODIES = {"preview": PreviewRequest, "notifications": NotificationSpec}
+"""Types of bodies by the last part of the path. Others are jobs."""
 
 
 @pytest.mark.slow
@@ -148,7 +151,7 @@ def test_every_body_that_curl_sends_is_accepted(block: Block) -> None:
     words = shlex.split(block.text.replace("\\\n", " "))
     url = next(word for word in words if word.startswith(HERE))
     body = words[words.index("-d") + 1].encode()
-    kind = JobPatch if "PATCH" in words else PreviewRequest if url.endswith("/preview") else JobSpec
+    kind = JobPatch if "PATCH" in words else BODIES.get(url.rpartition("/")[2], JobSpec)
     read = BodyDecoder(kind).decode(body)
     if isinstance(read, JobSpec):
         check(read, NOW_MS)
@@ -165,7 +168,7 @@ def test_the_requests_of_the_first_page_work(server: Server) -> None:
         env=server.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count('"jobId"') >= 2

@@ -12,6 +12,7 @@ REPLACE = "import msgspec; from msgspec.structs import replace"
 FIRING, EDITS, EXECUTION = "model/firing.py", "intake/edits.py", "model/execution.py"
 WRITE_SET, FIRE_BATCH, SETTLING = "transitions/write_set.py", "transitions/fire_batch.py", "transitions/settling.py"
 WRITTEN_ROWS = "transitions/written_rows.py"
+NOTIFICATION_RECORDER, SENDING = "notifications/recorder.py", "notifications/sending.py"
 SWEEPER, PRE_START_CHECK = "scheduler/sweeper.py", "worker/pre_start_check.py"
 LEFT_OUT, RESUMER = "model/left_out.py", "intake/resumer.py"
 SQLITE_FIRING, EXECUTIONS_SQL = "drivers/sqlite/firing.py", "drivers/sqlite/sql/executions.sql"
@@ -534,5 +535,62 @@ MUTANTS = (
         ),
         first=16,
         most=210,
+    ),
+    _mutant(
+        "send-key-ignored",
+        "N2, N14",
+        returning("model/notifications/send_keys.py", "judge_take", "KeyTake.TAKEN"),
+        kind="notifications",
+        quick=True,
+    ),
+    _mutant(
+        "send-key-released-after-send",
+        "N14",
+        wrapped(
+            NOTIFICATION_RECORDER,
+            "NotificationRecorder._settle_key",
+            before=REPLACE + "; given['result'] = replace(given['result'], key=KeySettlement.RELEASE)",
+        ),
+        kind="notifications",
+    ),
+    _mutant(
+        "fallback-after-unknown",
+        "N2",
+        returning(
+            SENDING, "NotificationSender._unknown", "self._next_channel(attempt, self._clock.now_ms(), 'unknown')"
+        ),
+        kind="notifications",
+        quick=True,
+    ),
+    _mutant(
+        "notification-early",
+        "N3",
+        wrapped(
+            "notifications/dispatching.py",
+            "dispatch_of",
+            before=REPLACE,
+            after="result = replace(result, due_ms=result.due_ms - 2_000)",
+        ),
+        kind="notifications",
+        quick=True,
+    ),
+    _mutant(
+        "expiry-ignored",
+        "N1",
+        wrapped(
+            SENDING,
+            "Sender.send",
+            before=REPLACE
+            + "; n = given['dispatch'].notification"
+            + "; given['dispatch'] = replace(given['dispatch'], notification=replace(n, expires_ms=1 << 60))",
+        ),
+        kind="notifications",
+    ),
+    _mutant(
+        "next-dispatch-lost",
+        "N1",
+        returning(NOTIFICATION_RECORDER, "NotificationRecorder._following", "()"),
+        kind="notifications",
+        quick=True,
     ),
 )

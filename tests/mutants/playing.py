@@ -12,11 +12,12 @@ import structlog
 
 import noonday
 from tests.mutants.directed import DIRECTED
-from tests.simulation import test_cluster, test_embedded
+from tests.simulation import test_cluster, test_embedded, test_notifications
 from tests.simulation.kernel import SimulationError
 
 KINDS: dict[str, Callable[[int], list[str]]] = {
     "embedded": test_embedded.simulate,
+    "notifications": test_notifications.simulate,
     "cluster": test_cluster.simulate,
     **{focus: partial(test_cluster.simulate, focus=focus) for focus in test_cluster.FOCUS},
     **DIRECTED,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from noonday.alerts.alert_service import AlertService
     from noonday.alerts.preferences import PreferenceService
     from noonday.intake.services import IntakeServices
+    from noonday.notifications.services import NotificationServices
     from noonday.tasks.secrets import SecretService
     from noonday.tasks.task_service import TaskService
     from noonday.worker.remote_pools import RemotePools
@@ -51,6 +52,7 @@ class ApiServices:
     now_ms: Callable[[], int]
     preferences: "PreferenceService"
     alerts: "AlertService"
+    notifications: "NotificationServices"
     prove: Callable[[str], str | None] = lambda nonce: None
     """Returns the proof for a nonce, or None without a shared secret."""
     remote: "RemotePools | None" = None
@@ -87,6 +89,10 @@ class RequestContext:
     @property
     def alerts(self) -> "AlertService":
         return self.services.alerts
+
+    @property
+    def notifications(self) -> "NotificationServices":
+        return self.services.notifications
 
     @property
     def preferences(self) -> "PreferenceService":

@@ -5,7 +5,7 @@ narrows them to what the server accepts, except for rules that no schema can exp
 the order of two instants. A test compares the constraints with `model.job.check`.
 """
 
-from noonday.api import contract_of_preferences, contract_of_tasks
+from noonday.api import contract_of_notifications, contract_of_preferences, contract_of_tasks
 from noonday.api.cron_pattern import CRON
 from noonday.api.schemas import Schema, choice, constrain, drop_empty_defaults, only
 from noonday.model.job import JOB_BOUNDS, YEAR_SEC, JobType, wire_name
@@ -112,6 +112,7 @@ def narrow(components: dict[str, Schema], ref: str) -> None:
         _split(components, name, variants, ref)
     contract_of_tasks.narrow(components, ref, name=NAME, instant=INSTANT)
     contract_of_preferences.narrow(components, ref, name=NAME, pool=TARGET_NAME)
+    contract_of_notifications.narrow(components, ref, instant=INSTANT, zone=ZONE)
 
 
 def _narrow_lists(components: dict[str, Schema]) -> None:

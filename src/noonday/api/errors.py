@@ -95,6 +95,7 @@ PROBLEM_TYPES: Mapping[type[NoondayError], ProblemType] = {
     UnknownRoute: ProblemType(HTTPStatus.NOT_FOUND, "Unknown path"),
     MethodNotAllowed: ProblemType(HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed"),
     model.Conflict: ProblemType(HTTPStatus.CONFLICT, "Conflict with the current state"),
+    model.NotInThisMode: ProblemType(HTTPStatus.CONFLICT, "Not available in this mode"),
     model.LeaseLost: ProblemType(HTTPStatus.CONFLICT, "Lease lost"),
     model.IdempotencyInProgress: ProblemType(
         HTTPStatus.CONFLICT, "A request with this Idempotency-Key is in progress", retry_after_sec=1

@@ -155,7 +155,7 @@ def _parameters(route: Route, schema_of: dict[Any, Schema]) -> Iterator[dict[str
     if "if_version" in route.parameters:
         yield _IF_MATCH
     if route.is_change:
-        yield _IDEMPOTENCY_KEY | {"required": route.needs_key}
+        yield _ID_KEY if route.key_gives_id else _IDEMPOTENCY_KEY | {"required": route.needs_key}
 
 
 def _query_fields(route: Route) -> tuple[msgspec.structs.FieldInfo, ...]:
@@ -177,6 +177,11 @@ _IDEMPOTENCY_KEY = {
     "schema": {"type": "string", "pattern": IDEMPOTENCY_KEY},
 }
 
+_ID_KEY = _IDEMPOTENCY_KEY | {
+    "description": "Makes the request safe to repeat: the same key and time give the same id, and one notification is sent "
+    "within 24 hours. Quoted or bare.",
+}
+
 
 def _success(route: Route, status: int, schema_of: dict[Any, Schema]) -> dict[str, Any]:
     headers = dict[str, Any]()
@@ -184,7 +189,7 @@ def _success(route: Route, status: int, schema_of: dict[Any, Schema]) -> dict[st
         headers["ETag"] = _header("Version of the job, in quotes", pattern='^"[0-9]+"$', required=True)
     if route.location is not None:
         headers["Location"] = _header("Path of the created resource", format="uri-reference", required=True)
-    if route.is_change:
+    if route.is_change and not route.key_gives_id:
         headers["Idempotency-Replay"] = _header(
             "`true` if this is the stored response to an earlier request", enum=["true"]
         )
@@ -201,11 +206,11 @@ def _header(description: str, *, required: bool = False, **schema: Any) -> dict[
 
 
 def _rate_limit(*, required: bool) -> dict[str, Any]:
-    policy = 'Quota of jobs of the tenant, if it has one, such as `"max-jobs";q=1000`'
-    left = 'Number of jobs left, and if 0, seconds until a retry: `"max-jobs";r=37`'
+    policy = 'Quota of jobs of the tenant, if it has one, such as `"max-jobs";q=1000`, or the quota that is exceeded'
+    left = 'What is left of it, and if 0, seconds until a retry: `"max-jobs";r=37`'
     return {
-        "RateLimit-Policy": _header(policy, required=required, pattern='^"max-jobs";q=[0-9]+$'),
-        "RateLimit": _header(left, required=required, pattern='^"max-jobs";r=[0-9]+(;t=[0-9]+)?$'),
+        "RateLimit-Policy": _header(policy, required=required, pattern='^"[a-z-]+";q=[0-9]+$'),
+        "RateLimit": _header(left, required=required, pattern='^"[a-z-]+";r=[0-9]+(;t=[0-9]+)?$'),
     }
 
 
@@ -232,7 +237,7 @@ def _statuses(route: Route) -> Iterator[HTTPStatus]:
         yield HTTPStatus.PRECONDITION_FAILED
     if "body" in route.parameters:
         yield from (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-    if route.creates_jobs:
+    if route.creates_jobs or route.is_per_user:
         yield HTTPStatus.TOO_MANY_REQUESTS
     yield from (HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE)
 

@@ -104,7 +104,8 @@ class Operation:
         self._path = [PathReader(name, expected) for name, expected in route.path_parameters.items()]
         self._query = QueryReader(parameters.get("query", _NoQuery))
         self._body = BodyDecoder(parameters["body"]) if "body" in parameters else None
-        self._body_limit = services.limits.batch_bytes if route.is_batch else services.limits.body_bytes
+        default_limit = services.limits.batch_bytes if route.is_batch else services.limits.body_bytes
+        self._body_limit = route.body_bytes or default_limit
 
     async def answer(self, request: Request) -> Reply:
         with few_suggestions(MOST_SUGGESTIONS):
@@ -124,7 +125,7 @@ class Operation:
             return self._replay(answered)
         except REFUSALS as refusal:
             reply = reply_of(refusal, request.path)
-            if idem:
+            if idem and not self._route.key_gives_id:
                 await self._services.intake.receipts.keep_refusal(caller, idem, reply.status, reply.body)
             return reply
         if isinstance(result, Reply):

@@ -1,6 +1,7 @@
-"""Rate limit headers (draft-ietf-httpapi-ratelimit-headers) for the tenant's quota of jobs.
+"""Rate limit headers (draft-ietf-httpapi-ratelimit-headers) for quotas, most of all the tenant's quota of jobs.
 
-This quota has no time window: capacity returns when jobs complete. So `q` has no `w`, and only a 429 has the retry time `t`.
+The quota of jobs has no time window: capacity returns when jobs complete. So `q` has no `w`, and only a 429 has the retry time
+`t`.
 """
 
 from noonday.api.reply import Header
@@ -16,10 +17,10 @@ def within_quota(standing: QuotaStanding | None) -> list[Header]:
 
 
 def over_quota(error: QuotaExceeded) -> list[Header]:
-    sec = error.retry_after_sec
-    return [(b"retry-after", b"%d" % sec), *_headers(QuotaStanding(error.limit, error.used), f";t={sec}")]
+    sec, (name, *_) = error.retry_after_sec, error.context.get("violated-policies", [MAX_JOBS])
+    return [(b"retry-after", b"%d" % sec), *_headers(QuotaStanding(error.limit, error.used), f";t={sec}", name)]
 
 
-def _headers(standing: QuotaStanding, until: str = "") -> list[Header]:
-    policy, left = f'"{MAX_JOBS}";q={standing.limit}', f'"{MAX_JOBS}";r={standing.left}{until}'
+def _headers(standing: QuotaStanding, until: str = "", name: str = MAX_JOBS) -> list[Header]:
+    policy, left = f'"{name}";q={standing.limit}', f'"{name}";r={standing.left}{until}'
     return [(POLICY, policy.encode()), (LIMIT, left.encode())]

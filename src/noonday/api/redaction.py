@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from noonday.model.notifications.wire import UserView
 from noonday.model.preference import PreferenceView
 from noonday.model.tasks.wire import TaskCallView, TaskDeadLetterView, TaskExchangeView, TaskView
 from noonday.model.view import AttemptLogsView, ExecutionView, JobView
@@ -18,6 +19,7 @@ REDACTED_FIELDS: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     TaskDeadLetterView: ("webhook_url",),
     TaskExchangeView: ("request", "response"),
     PreferenceView: ("channel",),
+    UserView: ("email", "phone"),
 }
 """Fields of each response type that an operator of another tenant does not see."""
 

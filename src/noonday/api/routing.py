@@ -72,8 +72,15 @@ class Route:
     """True if the size limit of batches applies to the body."""
     creates_jobs: bool = False
     """True if it counts against the tenant's quota of jobs."""
+    body_bytes: int | None = None
+    """Maximum size of the body, if neither the limit of batches nor that of other requests applies."""
+    is_per_user: bool = False
+    """True if it counts against the daily quota of a user."""
     needs_key: bool = False
     """True if requests need an Idempotency-Key."""
+    key_gives_id: bool = False
+    """True if the id of the result follows from the Idempotency-Key. A repeated request is performed again, and nothing is
+    stored under the key."""
     is_safe: bool = False
     """True if it changes nothing, although its method is not GET."""
     before_read: Callable[..., Awaitable[None]] | None = None

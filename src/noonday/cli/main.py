@@ -18,6 +18,9 @@ COMMANDS = {
     "secret": "noonday.cli.secrets:secret",
     "endpoint": "noonday.cli.endpoints:endpoint",
     "alert": "noonday.cli.alerts:alert",
+    "notification": "noonday.cli.notifications:notification",
+    "user": "noonday.cli.users:user",
+    "provider": "noonday.cli.provider:provider",
     "why": "noonday.cli.why:why",
     "cron": "noonday.cli.cron:cron",
     "dead": "noonday.cli.dead:dead",
@@ -33,7 +36,6 @@ COMMANDS = {
     "token": "noonday.cli.tokens:token",
     "keys": "noonday.cli.keys:keys",
     "settings": "noonday.cli.settings:settings",
-    "provider": "noonday.cli.provider:provider",
     "doctor": "noonday.cli.doctor:doctor",
 }
 """Module and attribute of each command, in the order of the help."""

@@ -1,12 +1,25 @@
-"""`noonday provider`: providers of push messages, SMS and emails."""
+"""`noonday provider`: accounts at providers of push messages, SMS and emails, and doubles of these providers."""
 
 import click
 
 from noonday.cli.group import Group
 from noonday.cli.needs import needs
+from noonday.cli.provider_accounts import delete, list_, put, show_
 from noonday.extras import Extra
 
 EXAMPLES = """
+NAME is a name of your choice. Secrets never appear on the command line: they are typed, or read from a file or a variable.
+
+Examples:
+  noonday provider put mail --kind smtp --setting host=smtp.example.com --setting from=shop@example.com \\
+      --secret-env username=SMTP_USER --secret-file password=/run/secrets/smtp
+  noonday provider put sms --kind twilio --setting from=+15005550006 --secret account_sid --secret auth_token
+  noonday provider list
+  noonday provider show mail
+  noonday provider delete mail
+  noonday provider serve                              run doubles, which send nothing
+"""
+EXAMPLES_OF_SERVE = """
 Examples:
   noonday provider serve                              the outbox is at http://127.0.0.1:8025
   noonday provider serve --port 9000 --smtp-port 9001
@@ -19,10 +32,17 @@ PORT, SMTP_PORT = 8025, 8026
 
 @click.group(cls=Group, epilog=EXAMPLES)
 def provider() -> None:
-    """Run doubles of the providers of notifications."""
+    """Manage the accounts that send notifications, and run doubles of providers.
+
+    `put` and `delete` need a token with scope admin.
+    """
 
 
-@provider.command(epilog=EXAMPLES)
+for _command in (put, list_, show_, delete):
+    provider.add_command(_command)
+
+
+@provider.command(epilog=EXAMPLES_OF_SERVE)
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),

@@ -19,11 +19,11 @@ WIDE = 10_000
 _STYLES = {
     state: style
     for style, states in {
-        "green": ("SUCCEEDED", "ACTIVE", "SCHEDULED", "ALIVE", "FIRED", "RECOVERED", "HEALTHY"),
-        "cyan": ("RUNNING",),
-        "dim": ("PLANNED", "COMPLETED", "CANCELLED", "GONE", "ACKNOWLEDGED"),
-        "yellow": ("FAILING", "PENDING", "PAUSED", "DUE", "SKIPPED", "MOVED", "EXPIRED"),
-        "magenta": ("MISSED", "EDITED"),
+        "green": ("SUCCEEDED", "ACTIVE", "SCHEDULED", "ALIVE", "FIRED", "RECOVERED", "HEALTHY", "SENT", "DELIVERED"),
+        "cyan": ("RUNNING", "QUEUED", "ACCEPTED"),
+        "dim": ("PLANNED", "COMPLETED", "CANCELLED", "GONE", "ACKNOWLEDGED", "SUPPRESSED", "DUPLICATE"),
+        "yellow": ("FAILING", "PENDING", "PAUSED", "DUE", "SKIPPED", "MOVED", "EXPIRED", "DEFERRED"),
+        "magenta": ("MISSED", "EDITED", "UNKNOWN", "FELL_BACK"),
     }.items()
     for state in states
 }

@@ -128,6 +128,12 @@ class LeaseLost(Conflict):
     code = "lease-lost"
 
 
+class NotInThisMode(Conflict):
+    """The mode of this installation does not have what the request is about."""
+
+    code = "not-in-this-mode"
+
+
 class VersionMismatch(NoondayError):
     """The version in If-Match is not the present one."""
 

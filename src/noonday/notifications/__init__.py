@@ -1,1 +1,1 @@
-"""Notifications: accepts them, sends them through providers, and records what became of them."""
+"""Notifications: accept them, publish them at their time, send them through providers, and record what came of them."""

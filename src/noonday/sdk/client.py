@@ -15,14 +15,17 @@ from noonday.sdk.exchange import NewExchange, SessionExchange
 from noonday.sdk.executions import ExecutionMethods, ResultTimeout
 from noonday.sdk.jobs import JobMethods
 from noonday.sdk.methods import Listing
+from noonday.sdk.notifications import NotificationsClient
 from noonday.sdk.operations import OperationsClient
 from noonday.sdk.pauses import PauseMethods
 from noonday.sdk.problems import ClientClosed, Problem, ServerUnreachable
+from noonday.sdk.providers import ProvidersClient
 from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.spec import seconds_of
 from noonday.sdk.tasks import TasksClient
 from noonday.sdk.tokens import TokenProvider, tokens_of
 from noonday.sdk.transport import Transport
+from noonday.sdk.users import UsersClient
 
 __all__ = ["Client", "ClientClosed", "Listing", "Problem", "ResultTimeout", "ServerUnreachable"]
 
@@ -39,6 +42,7 @@ class Client(JobMethods, ExecutionMethods, DeadLetterMethods, PauseMethods, Admi
     token.
 
     `tasks` schedules webhook calls, `secrets` manages their signing secrets, and `endpoints` the limits of the URLs they call.
+    `notifications` sends push messages, SMS and emails to `users`, through the accounts in `providers`.
     `operations` changes many jobs, executions or dead letters by a filter.
     """
 
@@ -61,6 +65,9 @@ class Client(JobMethods, ExecutionMethods, DeadLetterMethods, PauseMethods, Admi
         self.alert_preferences = AlertPreferencesClient(self._http)
         self.endpoints = EndpointsClient(self._http)
         self.alerts = AlertsClient(self._http)
+        self.notifications = NotificationsClient(self._http)
+        self.users = UsersClient(self._http)
+        self.providers = ProvidersClient(self._http)
         self.operations = OperationsClient(self._http)
 
     async def __aenter__(self) -> Self:

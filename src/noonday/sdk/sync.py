@@ -15,12 +15,15 @@ from noonday.sdk.endpoints import EndpointsClient
 from noonday.sdk.exchange import NewExchange, SessionExchange
 from noonday.sdk.executions import ExecutionMethods
 from noonday.sdk.jobs import JobMethods
+from noonday.sdk.notifications import NotificationsClient
 from noonday.sdk.operations import OperationsClient
 from noonday.sdk.pauses import PauseMethods
 from noonday.sdk.portal import Portal, blocking, paging
+from noonday.sdk.providers import ProvidersClient
 from noonday.sdk.secrets import SecretsClient
 from noonday.sdk.tasks import TasksClient
 from noonday.sdk.tokens import TokenProvider
+from noonday.sdk.users import UsersClient
 
 ClientT = TypeVar("ClientT")
 
@@ -91,6 +94,32 @@ class SyncEndpoints(_Resource[EndpointsClient]):
     set = blocking(EndpointsClient.set)
     enable = blocking(EndpointsClient.enable)
     disable = blocking(EndpointsClient.disable)
+
+
+class SyncNotifications(_Resource[NotificationsClient]):
+    """`NotificationsClient` without `async`."""
+
+    send = blocking(NotificationsClient.send)
+    send_many = blocking(NotificationsClient.send_many)
+    get = blocking(NotificationsClient.get)
+    list = blocking(NotificationsClient.list)
+
+
+class SyncUsers(_Resource[UsersClient]):
+    """`UsersClient` without `async`."""
+
+    put = blocking(UsersClient.put)
+    get = blocking(UsersClient.get)
+    delete = blocking(UsersClient.delete)
+
+
+class SyncProviders(_Resource[ProvidersClient]):
+    """`ProvidersClient` without `async`."""
+
+    put = blocking(ProvidersClient.put)
+    get = blocking(ProvidersClient.get)
+    list = blocking(ProvidersClient.list)
+    delete = blocking(ProvidersClient.delete)
 
 
 class SyncOperations(_Resource[OperationsClient]):
@@ -206,6 +235,9 @@ class SyncClient(
         self.alert_preferences = SyncAlertPreferences(self.portal, self.client.alert_preferences)
         self.endpoints = SyncEndpoints(self.portal, self.client.endpoints)
         self.alerts = SyncAlerts(self.portal, self.client.alerts)
+        self.notifications = SyncNotifications(self.portal, self.client.notifications)
+        self.users = SyncUsers(self.portal, self.client.users)
+        self.providers = SyncProviders(self.portal, self.client.providers)
         self.operations = SyncOperations(self.portal, self.client.operations)
         _clients.add(self)
 

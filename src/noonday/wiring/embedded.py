@@ -25,8 +25,9 @@ from noonday.runtime.offload import ThreadOffload
 from noonday.runtime.supervise import StopDeadline
 from noonday.webhooks.handler import POOL
 from noonday.wiring.built_in_handlers import BuiltInHandlers
-from noonday.wiring.drivers import Drivers
+from noonday.wiring.drivers import Drivers, NotificationDrivers
 from noonday.wiring.engine import Engine
+from noonday.wiring.sending import Sending
 from noonday.wiring.settings import Settings
 from noonday.wiring.stopping import stop_deadline
 from noonday.wiring.telemetry import tracing_of
@@ -35,9 +36,10 @@ from noonday.wiring.telemetry import tracing_of
 class Embedded:
     """An engine on one SQLite file, from `open` to `close`."""
 
-    def __init__(self, store: SqliteStore, engine: Engine, built_in: BuiltInHandlers) -> None:
+    def __init__(self, store: SqliteStore, engine: Engine, built_in: BuiltInHandlers, sending: Sending) -> None:
         self.store = store
         self.engine = engine
+        self.sending = sending
         self._built_in = built_in
 
     @classmethod
@@ -50,15 +52,17 @@ class Embedded:
         concurrency: Mapping[str, int] | None = None,
         clock: Clock | None = None,
         run: bool = True,
+        offers_doubles: bool = False,
     ) -> "Embedded":
         """Lock and open the file, recover the state of the last process, and start the engine.
 
-        With `run=False` no loop runs: a test runs each round itself. Raises AlreadyRunning if another process has the file.
+        With `run=False` no loop runs: a test runs each round itself. With `offers_doubles`, notifications go to doubles while
+        no tenant has a provider account. Raises AlreadyRunning if another process has the file.
         """
         check_concurrency(concurrency or {}, {pool for pool, _ in handlers})
         clock = clock or SystemClock()
         leases = LocalLeases(None if settings.data == MEMORY else Path(f"{settings.data}.lock"), clock)
-        store = None
+        store = sending = None
         try:
             # Lock before opening: a second process must not even migrate the file.
             await leases.join(InstanceId(""), 1.0)
@@ -66,6 +70,8 @@ class Embedded:
             drivers = drivers_on(store, leases, keyring_of(settings), clock, settings)
             built_in = BuiltInHandlers(settings, drivers.keyring, clock)
             pools = built_in_pools(settings)
+            with_doubles = offers_doubles and not await store.provider_accounts.has_any()
+            sending = await Sending.open(settings, clock, with_doubles=with_doubles)
             engine = Engine(
                 drivers,
                 settings,
@@ -73,16 +79,19 @@ class Embedded:
                 handlers_loop=handlers_loop,
                 concurrency={**pools, **(concurrency or {})},
                 tracing=tracing_of(settings),
+                sending=sending,
             )
             await engine.open()
             if run:
                 engine.run()
         except BaseException:
+            if sending:
+                await sending.close()
             if store:
                 await store.close()
             await leases.leave()
             raise
-        return cls(store, engine, built_in)
+        return cls(store, engine, built_in, sending)
 
     async def close(self, deadline: StopDeadline | None = None) -> None:
         """Stop the engine and release the file, by the deadline if one is given."""
@@ -91,13 +100,17 @@ class Embedded:
         try:
             await engine.stop(deadline)
             await deadline.step("webhooks", self._built_in.close())
+            await deadline.step("providers", self.sending.close())
         finally:
             await deadline.step("store", self.store.close())
 
     async def abandon(self) -> None:
         """Release everything without waiting for runs to finish."""
         self.engine.worker.abandon()
+        if self.engine.notifications is not None:
+            self.engine.notifications.worker.abandon()
         await self._built_in.close()
+        await self.sending.close()
         await self.engine.ownership.leave()
         await self.store.close()
 
@@ -114,6 +127,13 @@ def drivers_on(store: SqliteStore, leases: Leases, keyring: Keyring, clock: Cloc
         leases=leases,
         keyring=keyring,
         offload=ThreadOffload(),
+        notifications=notification_drivers_on(store, clock),
+    )
+
+
+def notification_drivers_on(store: SqliteStore, clock: Clock) -> NotificationDrivers:
+    return NotificationDrivers(
+        MemoryBus(clock), MemorySignals(), store.scheduled_notifications, store.notification_events, store.send_keys
     )
 
 

@@ -12,13 +12,16 @@ from noonday.runtime.supervise import StopDeadline
 from noonday.runtime.tracing import Tracing
 from noonday.wiring.drivers import Drivers
 from noonday.wiring.intake import IntakePart
+from noonday.wiring.notifications import flaws_for
 from noonday.wiring.roles.composition import compose
+from noonday.wiring.roles.notifications import NotificationRole
 from noonday.wiring.roles.recorder import RecorderRole
 from noonday.wiring.roles.remote import RemoteRole
 from noonday.wiring.roles.role import ProcessContext
 from noonday.wiring.roles.role_group import RoleGroup
 from noonday.wiring.roles.scheduler import SchedulerRole
 from noonday.wiring.roles.worker import WorkerRole
+from noonday.wiring.sending import Sending
 from noonday.wiring.settings import Settings
 from noonday.wiring.stopping import stop_deadline
 
@@ -35,9 +38,13 @@ class Engine:
         handlers_loop: asyncio.AbstractEventLoop | None = None,
         concurrency: Mapping[str, int] | None = None,
         tracing: Tracing | None = None,
+        sending: Sending | None = None,
         new_id: Callable[[], JobId] = new_job_id,
     ) -> None:
-        """Call this on the event loop that the engine will run on. Handlers run on `handlers_loop`, by default the same loop."""
+        """Call this on the event loop that the engine will run on. Handlers run on `handlers_loop`, by default the same loop.
+
+        Without `sending`, the engine sends no notifications.
+        """
         self.drivers = drivers
         self.settings = settings
         self.instance = InstanceId(f"i-{uuid_utils.uuid7().hex[:20]}")
@@ -53,7 +60,14 @@ class Engine:
             handlers_loop=handlers_loop or asyncio.get_running_loop(),
         )
         remote = RemoteRole(drivers.of_worker, context)
-        self.intake = IntakePart(drivers, context, live=scheduler.state, new_id=new_id)
+        self.intake = IntakePart(
+            drivers,
+            context,
+            live=scheduler.state,
+            new_id=new_id,
+            default_accounts=sending.default_accounts if sending is not None else (),
+            flaws_of_account=flaws_for(sending.hosts) if sending is not None else None,
+        )
         recorder = RecorderRole(
             drivers,
             context,
@@ -65,6 +79,11 @@ class Engine:
         self.recorder, self.worker = recorder.recorder, worker.worker
         self.services, self.tasks, self.secrets = self.intake.services, self.intake.tasks, self.intake.secrets
         self.alerts, self.preferences = self.intake.alerts, self.intake.preferences
+        self.notifications = None
+        if sending is not None and drivers.notifications is not None:
+            self.notifications = NotificationRole(
+                drivers, drivers.notifications, context, sending.providers.by_kind, self.intake.accounts
+            )
         roles = compose(
             drivers,
             context,
@@ -73,6 +92,7 @@ class Engine:
             recorder=recorder,
             worker=worker,
             remote=remote,
+            notifications=self.notifications,
             shows_clock=True,
         )
         self.remote = remote
@@ -90,6 +110,8 @@ class Engine:
         await self.recorder.open()
         await self.worker.open()
         await self._catch_up()
+        if self.notifications is not None:
+            await self.notifications.open()
 
     def run(self) -> None:
         """Start a task for each loop."""

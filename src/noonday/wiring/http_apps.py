@@ -54,6 +54,7 @@ def api_app(
         now_ms=clock.now_ms,
         preferences=intake.preferences,
         alerts=intake.alerts,
+        notifications=intake.notifications,
         remote=remote,
         prove=_prover(auth, listener),
         on_answer=process.metrics.count_answer,

@@ -1,6 +1,6 @@
 """The services and queries behind the API, which every process with access to the store has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from noonday.alerts.alert_service import AlertService
@@ -12,6 +12,10 @@ from noonday.intake.child_jobs import ChildJobCreator
 from noonday.intake.resumer import Resumer
 from noonday.intake.services import intake_services
 from noonday.model.ids import JobId, new_job_id
+from noonday.model.notifications.sending import ProviderAccount
+from noonday.notifications.account_service import FlawsOfAccount
+from noonday.notifications.accounts import AccountCache
+from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.tasks.endpoint_disabler import EndpointDisabler
 from noonday.tasks.endpoints import EndpointService
 from noonday.tasks.secrets import SecretService
@@ -20,6 +24,7 @@ from noonday.webhooks.addresses import Networks
 from noonday.webhooks.bounds import CallBounds
 from noonday.wiring.built_in_handlers import channels_of
 from noonday.wiring.drivers import Drivers
+from noonday.wiring.notifications import flaws_for, notification_services
 from noonday.wiring.roles.role import ProcessContext
 
 
@@ -33,7 +38,13 @@ class IntakePart:
         *,
         live: Callable[[], dict[str, Any]] = dict,
         new_id: Callable[[], JobId] = new_job_id,
+        default_accounts: Sequence[ProviderAccount] = (),
+        flaws_of_account: FlawsOfAccount | None = None,
     ) -> None:
+        """`default_accounts`: provider accounts that every tenant may use, such as those of the provider doubles.
+
+        `flaws_of_account`: the checks of accounts, if they may name other hosts than the settings allow.
+        """
         clock = drivers.clock
         self.services = intake_services(
             jobs=drivers.jobs,
@@ -72,6 +83,11 @@ class IntakePart:
         channels = channels_of(context.settings)
         self.alerts = AlertService(drivers.alerts, receipts, clock)
         self.preferences = PreferenceService(drivers.notices, channels, seal, notice_jobs, receipts, clock, bounds)
+        self.accounts = AccountCache(drivers.provider_accounts, drivers.keyring, clock, default_accounts)
+        """Provider accounts, as this process knows them. Senders in the same process share it: a change is effective at once."""
+        writer = f"{context.instance}-api"
+        check = flaws_of_account or flaws_for(ProviderHosts(Networks(webhooks.networks), ()))
+        self.notifications = notification_services(drivers, receipts, self.accounts, check, writer)
         self.child_jobs = ChildJobCreator(
             drivers.child_jobs, self.services.jobs, drivers.alerts, drivers.keyring, clock
         )

@@ -51,6 +51,8 @@ class ServerInfo:
     data: str
     auth: AuthSettings
     """Includes the secret in use, if a secret signs the tokens."""
+    outbox: str | None
+    """URL of the outbox of the provider doubles, if notifications go to them."""
 
 
 async def serve(
@@ -71,7 +73,7 @@ async def serve(
     sys.setswitchinterval(SWITCH_SEC)
     registry = with_demo(app)
     with await listen_for(settings) as listener, stop_signals() as stop_requested, handler_thread() as handlers:
-        embedded = await Embedded.open(settings, registry.handlers, handlers_loop=handlers)
+        embedded = await Embedded.open(settings, registry.handlers, handlers_loop=handlers, offers_doubles=True)
         deadline: StopDeadline | None = None
         try:
             await declare(embedded, registry.declared)
@@ -83,7 +85,8 @@ async def serve(
             end_waits = engine.intake.services.execution_ends.close
             async with answering(api, listener, connections, end_waits) as api_task:
                 tune_garbage_collection()
-                on_ready(ServerInfo(url_of(listener), settings.data, auth))
+                doubles = embedded.sending.doubles
+                on_ready(ServerInfo(url_of(listener), settings.data, auth, doubles.url if doubles else None))
                 await first_of(stop_requested, embedded.engine.failed, api_task)
                 deadline = stop_deadline(settings, SystemClock())
                 exit_after(stop_within_sec(settings))

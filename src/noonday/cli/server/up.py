@@ -57,6 +57,7 @@ class _Greeting:
                     ("docs", docs),
                     ("handlers", handlers),
                     ("shell", self._shell()),
+                    ("outbox", _outbox(serving)),
                 ]
             ),
             "",
@@ -90,6 +91,12 @@ class _Greeting:
         for pool, name in self._registry.handlers:
             pools.setdefault(pool, []).append(name)
         return "\n".join(f"{pool}: {', '.join(sorted(names))}" for pool, names in sorted(pools.items()))
+
+
+def _outbox(serving: ServerInfo) -> str | None:
+    if serving.outbox is None:
+        return None
+    return f"{serving.outbox}  No tenant has a provider account: notifications go to doubles, and reach nobody."
 
 
 def _flags(serving: ServerInfo) -> str:

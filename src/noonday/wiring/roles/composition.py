@@ -5,6 +5,7 @@ from noonday.wiring.intake import IntakePart
 from noonday.wiring.roles.alerts import dead_mans_switch, endpoint_disabling, incidents, notices
 from noonday.wiring.roles.child_jobs import child_jobs
 from noonday.wiring.roles.housekeeping import housekeeping
+from noonday.wiring.roles.notifications import NotificationRole
 from noonday.wiring.roles.operations import operations
 from noonday.wiring.roles.recorder import RecorderGroupRole, RecorderRole
 from noonday.wiring.roles.remote import RemoteRole
@@ -23,6 +24,7 @@ def compose(
     recorder: RecorderRole | RecorderGroupRole | None = None,
     worker: WorkerRole | None = None,
     remote: RemoteRole | None = None,
+    notifications: NotificationRole | None = None,
     shows_clock: bool = False,
 ) -> list[ProcessRole]:
     """Return the given roles and those that go with them, in the order of their start.
@@ -45,4 +47,4 @@ def compose(
         roles.append(dead_mans_switch(drivers, context.settings))
     if recorder is not None:
         roles.append(notices(drivers, intake))
-    return [*roles, *(role for role in (worker, remote) if role is not None)]
+    return [*roles, *(role for role in (worker, remote, notifications) if role is not None)]

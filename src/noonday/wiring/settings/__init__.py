@@ -24,7 +24,7 @@ from noonday.wiring.settings.engine import (
     StoreSettings,
     WorkerSettings,
 )
-from noonday.wiring.settings.outgoing import AlertSettings, EmailSettings, WebhookSettings
+from noonday.wiring.settings.outgoing import AlertSettings, EmailSettings, NotificationSettings, WebhookSettings
 from noonday.wiring.settings.section import Section
 from noonday.wiring.settings.shell import ShellSettings
 from noonday.wiring.settings.telemetry import MetricsSettings, TelemetrySettings
@@ -58,6 +58,7 @@ class Settings(Section, frozen=True, kw_only=True):
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     remote: RemoteSettings = field(default_factory=RemoteSettings)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    notifications: NotificationSettings = field(default_factory=NotificationSettings)
     shell: ShellSettings = field(default_factory=ShellSettings)
     email: EmailSettings = field(default_factory=EmailSettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)

@@ -47,6 +47,8 @@ class SettingKeywords(TypedDict, total=False):
     webhooks_max_timeout_sec: int
     webhooks_share_percent: int
     webhooks_ca_file: str | None
+    notifications_concurrency: int
+    notifications_retention_days: int
     shell_allow: bool
     shell_tenants: str
     shell_concurrency: int

@@ -111,3 +111,14 @@ class AlertSettings(Section, frozen=True, kw_only=True):
             "runs of its job are.",
         ),
     ] = 60
+
+
+class NotificationSettings(Section, frozen=True, kw_only=True):
+    """Notifications: push messages, SMS and emails to users."""
+
+    concurrency: Annotated[
+        int, Meta(ge=1, le=10_000, description="Maximum number of concurrent calls of one process over each channel.")
+    ] = 50
+    retention_days: Annotated[
+        int, Meta(ge=8, le=3_650, description="Days that the events of a notification are kept.")
+    ] = 30
