@@ -579,7 +579,7 @@ MUTANTS = (
         "N1",
         wrapped(
             SENDING,
-            "Sender.send",
+            "NotificationSender.send",
             before=REPLACE
             + "; n = given['dispatch'].notification"
             + "; given['dispatch'] = replace(given['dispatch'], notification=replace(n, expires_ms=1 << 60))",
