@@ -7,7 +7,6 @@ import pytest
 
 from tests.scenarios.process import Server, served, until
 
-
 TRIES = 8
 ENDED_BY_GUARD = "Timeout ("
 """Beginning of the traceback of a process whose machine was too busy for an orderly stop. Such a stop is tried again."""

@@ -731,6 +731,8 @@ def served_from_a_thread():
         async with listening(wire):
             ready.set()
             await stop.wait()
+        for _ in range(3):  # transports that were just closed have callbacks left
+            await asyncio.sleep(0)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()

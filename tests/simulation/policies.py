@@ -95,7 +95,9 @@ def _deadline(
     deadlines = [spec.start_deadline_sec for spec in definitions if spec.start_deadline_sec is not None]
     if len(deadlines) == len(definitions):
         latest_ms = execution.due_ms + max(deadlines) * 1000 + history.skew_ms
-        for effect in effects[:1]:
+        # A process may die between the start that it announced and the first step of the handler.
+        has_started = any(each.state is State.RUNNING and each.at_ms <= latest_ms for each in execution.transitions)
+        for effect in () if has_started else effects[:1]:
             checked_ms = history.checks.get((effect.execution, effect.dispatch), 0)
             if effect.start_ms >= checked_ms > latest_ms:
                 yield f"start deadline: {effect} was checked at {checked_ms} and started, {checked_ms - latest_ms} ms too late"
