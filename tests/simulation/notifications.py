@@ -61,6 +61,11 @@ QUIET_MS = 170_000
 """Time after the last fault in which everything ends: back-offs, expiries, and the closing of the last bucket."""
 
 
+ROUND_MS = 10_000
+AFTER_MS = 45_000
+"""Time after the last final status: buckets are examined, and rows behind the position would be published again."""
+
+
 @dataclass
 class Call:
     """One call of a provider."""
@@ -184,7 +189,7 @@ class NotificationSimulation:
             self.world.faults = None
             if self.process is not None and self.process.frozen:
                 self.process.wake()
-            await asyncio.sleep(QUIET_MS / 1000)
+            await self._settle()
             restarting.cancel()
 
         self.world.run(play())
@@ -192,6 +197,14 @@ class NotificationSimulation:
             (each.process, each.now_ms) for each in self.world.fault_log if each.kind is FaultKind.WAKE
         ]
         return [*self.disk.problems, *check(self.history, self.events(), self.world.now_ms())]
+
+    async def _settle(self) -> None:
+        """Wait until every accepted notification has a final status, and for what might still be called after that."""
+        for _ in range(QUIET_MS // ROUND_MS):
+            await asyncio.sleep(ROUND_MS / 1000)
+            if not _check_final(self.history, self.events()):
+                await asyncio.sleep(AFTER_MS / 1000)
+                return
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
