@@ -5,6 +5,7 @@ what is due within a second. A position in each bucket tells how far it has come
 examined once more and closed, if every row in it has been published or has ended.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -245,8 +246,10 @@ class Poller:
         self._closed = {bucket for bucket in self._closed if bucket.minute >= self._floor}
         if now_ms - self._floor_stored_ms >= FLOOR_EVERY_MS:
             self._floor_stored_ms = now_ms
-            for partition, epoch in list(self._epochs.items()):
-                await self._scheduled.set_floor(partition, epoch, self._floor)
+            # Together, because transactions that wait for a disk share its syncs.
+            await asyncio.gather(
+                *(self._scheduled.set_floor(partition, epoch, self._floor) for partition, epoch in self._epochs.items())
+            )
 
     async def _examine(self, reading: _Reading) -> None:
         """Close a bucket if all of its rows are accounted for. Rows behind the position are published first."""

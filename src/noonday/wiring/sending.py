@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from noonday.doubles.running import Doubles
 from noonday.model.notifications.sending import ProviderAccount
 from noonday.notifications.providers.catalogue import OpenProviders, open_providers
 from noonday.notifications.providers.hosts import ProviderHosts
 from noonday.ports.clock import Clock
 from noonday.webhooks.addresses import Networks
 from noonday.wiring.settings import Settings
+
+if TYPE_CHECKING:
+    from noonday.doubles.running import Doubles
 
 
 @dataclass(frozen=True)
@@ -19,14 +22,12 @@ class Sending:
 
     providers: OpenProviders
     hosts: ProviderHosts
-    doubles: Doubles | None = None
+    doubles: "Doubles | None" = None
 
     @classmethod
     async def open(cls, settings: Settings, clock: Clock, *, with_doubles: bool = False) -> "Sending":
         """Open providers on the running event loop. `with_doubles`: start doubles, which every tenant may use."""
-        doubles = Doubles(clock) if with_doubles else None
-        if doubles is not None:
-            await doubles.start()
+        doubles = await _started_doubles(clock) if with_doubles else None
         hosts = ProviderHosts(Networks(settings.webhooks.networks), doubles.endpoints if doubles else ())
         ca_file = Path(settings.webhooks.ca_file) if settings.webhooks.ca_file else None
         return cls(open_providers(clock, hosts, ca_file=ca_file), hosts, doubles)
@@ -41,3 +42,11 @@ class Sending:
         await self.providers.close()
         if self.doubles is not None:
             await self.doubles.stop()
+
+
+async def _started_doubles(clock: Clock) -> "Doubles":
+    from noonday.doubles.running import Doubles  # importing them takes 6 MB, and most processes do not need them
+
+    doubles = Doubles(clock)
+    await doubles.start()
+    return doubles
