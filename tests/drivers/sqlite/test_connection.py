@@ -259,6 +259,33 @@ async def test_a_commit_that_fails_fails_the_whole_group() -> None:
     conn.close()
 
 
+async def test_a_damaged_page_fails_only_the_request_that_meets_it(tmp_path: Path) -> None:
+    path = tmp_path / "noonday.db"
+    conn = connect(str(path), QUICK)
+    prepare(conn)
+    conn.execute("CREATE TABLE damaged (n INTEGER)")
+    (page,) = conn.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'damaged'").fetchone()
+    (size,) = conn.execute("PRAGMA page_size").fetchone()
+    conn.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xa5" * size)
+
+    conn = connect(str(path), QUICK)
+    loop = asyncio.get_running_loop()
+    before = PendingWork(note("before"), loop.create_future())
+    culprit = PendingWork(lambda c: c.execute("DELETE FROM damaged").rowcount, loop.create_future())
+    after = PendingWork(note("after"), loop.create_future())
+    commit_group(conn, [before, culprit, after], str(path))
+    for request in (before, culprit, after):
+        request.resolve()
+    assert (await before.future, await after.future) == ("before", "after")
+    with pytest.raises(StoreFailed, match="is damaged"):
+        await culprit.future
+    assert notes(conn) == ["before", "after"]
+    conn.close()
+
+
 # Errors of ours
 
 

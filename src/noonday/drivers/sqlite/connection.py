@@ -145,7 +145,8 @@ class PendingWork(Generic[T]):
 def commit_group(conn: sqlite3.Connection, requests: Sequence[PendingWork[Any]], path: str) -> None:
     """Run requests in one transaction, each in its own savepoint, and sync. Afterwards each has an answer or an error.
 
-    Raises StoreLost if the transaction can be neither committed nor rolled back: later requests would become part of it.
+    A request that meets a damaged page spoils the transaction for the others. Then each runs alone. Raises StoreLost if the
+    transaction can be neither committed nor rolled back: later requests would become part of it.
     """
     try:
         with translated(path):
@@ -155,6 +156,11 @@ def commit_group(conn: sqlite3.Connection, requests: Sequence[PendingWork[Any]],
             conn.execute("COMMIT")
     except NoondayError as error:
         _roll_back(conn, path, error)
+        if isinstance(error, StoreFailed) and len(requests) > 1:
+            for request in requests:
+                request.answer = request.error = None
+                commit_group(conn, [request], path)
+            return
         # A commit that fails says nothing about the data of any one request.
         unavailable = error if isinstance(error, StoreUnavailable) else StoreUnavailable(error.detail)
         for request in requests:
